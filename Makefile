@@ -1,0 +1,36 @@
+# Everything a fresh machine needs is Python 3.11 and pip.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m saod_ray.score.warm
+	touch $(STAMP)
+
+demo: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run runs/demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check saod_ray tests benchmarks examples
+	$(BIN)/ruff format --check saod_ray tests benchmarks examples
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.score
+	$(BIN)/python -m benchmarks.ap
+	$(BIN)/python -m benchmarks.import_json
+	$(BIN)/python -m benchmarks.shards
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

@@ -1,0 +1,5 @@
+"""`python -m saod_ray` is `saod-ray`."""
+
+from saod_ray.cli import main
+
+main()

@@ -1,0 +1,275 @@
+"""The command line: the only module that prints. Every command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from saod_ray import __version__
+from saod_ray.errors import SaodError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+PATIENCE = 2.0  # seconds of work before a progress bar appears
+HEARTBEAT = 60.0  # seconds between lines where there is no terminal
+
+
+class Commands(click.Group):
+    """Commands in the order they are written below, which is the order people need them in."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, unsorted."""
+        return list(self.commands)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="saod-ray")
+def cli() -> None:
+    """Benchmark self-aware object detectors (SAOD): from detections to DAQ."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one sentence and exit code 1."""
+    try:
+        code = cli.main(args=args, prog_name="saod-ray", standalone_mode=False)
+    except SaodError as error:
+        code = _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        code = 0
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" See `{context.command_path} --help`." if context else ""
+        code = _fail(error.format_message() + hint)
+    except click.Abort:
+        code = _fail("Stopped; nothing half-written was left. Run the same command to go on.", 130)
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 1) -> int:
+    click.echo(f"saod-ray: {message}", err=True)
+    return code
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback `(done, total)`. What takes long shows a bar in a terminal and a line a minute elsewhere."""
+    began = last = time.monotonic()
+    bar: Progress | None = None
+
+    def update(done: int, total: int) -> None:
+        nonlocal bar, last
+        now = time.monotonic()
+        if now - began < PATIENCE:
+            return
+        if not sys.stderr.isatty():
+            if last == began or now - last >= HEARTBEAT:
+                click.echo(f"{title}: {100 * done / max(total, 1):.0f} %", err=True)
+                last = now
+            return
+        if bar is None:
+            bar = _bar()
+            bar.start()
+            bar.add_task(title, total=total)
+        bar.update(bar.task_ids[0], completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    return [name.strip() for name in value.split(",") if name.strip()] if value and value != "all" else None
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in value.split(","))
+    except ValueError:
+        numbers = ()
+    count = 3 if parameter.name == "daq_weights" else 2
+    if len(numbers) != count or not all(0 <= each < float("inf") for each in numbers) or not any(numbers):
+        raise click.BadParameter(f"'{value}' is not {count} weights of at least 0, separated by commas.")
+    return numbers
+
+
+# what may be asked of `score`, as written in config.py; repeated here so that --help need not import it
+CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "temperature", "none"])
+
+
+@cli.command("import")
+@click.argument("store")
+@click.option("--use-case", required=True, metavar="FILE", help="The use case TOML file.")
+@click.option("--detector", required=True, metavar="NAME", help="What the detector is called in the store.")
+@click.option("--split", required=True, help="val, pseudo-ood, id, id-c1, id-c3, id-c5, ood, or ood/SUBSET.")
+@click.option("--detections", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]",
+              help="A COCO result list: image_id, category_id, bbox, score, optional uncertainty.")  # fmt: skip
+@click.option("--data", metavar="DIR", help="Where the use case's files are, instead of its root.")
+@click.option("--replace", is_flag=True, help="Replace the detections that the store has of this split.")
+@click.option("--shard-images", type=click.IntRange(1), default=4096, show_default=True, help="Images a shard.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was imported as JSON.")
+def import_command(
+    store: str,
+    use_case: str,
+    detector: str,
+    split: str,
+    detections: Path,
+    data: str | None,
+    replace: bool,
+    shard_images: int,
+    as_json: bool,
+) -> None:
+    """Put detections made by any tool into STORE, a folder or URI. All of the file is imported, or nothing."""
+    from saod_ray.config import UseCase
+    from saod_ray.store.importing import import_results
+
+    case = UseCase.load(Path(use_case), data)
+    with _progress(f"importing {detections.name}") as progress:
+        page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
+    counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
+    if as_json:
+        click.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
+        return
+    click.echo(
+        f"{detector} on {split}: {counts['detections']:,} detections on {counts['images']:,} images, "
+        f"{counts['empty']:,} of them without any."
+    )
+
+
+@cli.command()
+@click.argument("store")
+@click.option("--detectors", callback=_names, metavar="all|A,B", help="Which detectors; all by default.")
+@click.option("--calibrator", type=CALIBRATORS, default="linear", show_default=True)
+@click.option("--uncertainty", default="score", show_default=True, metavar="KIND",
+              help="score, entropy, ds, avg-entropy, max-class-entropy, determinant, trace, gaussian-entropy, "
+              "joint-entropy[-balanced|-normalised].")  # fmt: skip
+@click.option("--aggregate", default="top-3", show_default=True, metavar="RULE", help="top-N, min, mean or sum.")
+@click.option("--image-threshold", default="pseudo-ood", show_default=True, metavar="RULE",
+              help="pseudo-ood, tpr-0.95 or a value.")  # fmt: skip
+@click.option("--detection-threshold", default="lrp", show_default=True, metavar="RULE", help="lrp or a value.")
+@click.option("--tau", type=float, default=0.1, show_default=True, help="The IoU from which a detection is a TP.")
+@click.option("--bins", type=int, default=25, show_default=True, help="Bins of LaECE and of histogram binning.")
+@click.option("--conventions", type=click.Choice(["official", "paper"]), default="official", show_default=True,
+              help="As published, or as the paper defines it.")  # fmt: skip
+@click.option("--daq-weights", default="1,1,1", callback=_numbers, show_default=True, help="Of BA, IDQ and IDQ_T.")
+@click.option("--idq-weights", default="0.5,0.5", callback=_numbers, show_default=True, help="Of 1-LRP and 1-LaECE.")
+@click.option("--partial", is_flag=True, help="Score a store in which images are missing, and say so.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of STORE/results.json."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of a table.")
+def score(
+    store: str, detectors: list[str] | None, partial: bool, out: Path | None, as_json: bool, **settings: Any
+) -> None:
+    """Compute every figure of the benchmark from STORE's detections, without any inference."""
+    from saod_ray.config import ScoreSettings
+    from saod_ray.report.results import encoded, results
+    from saod_ray.score.benchmark import Benchmark
+    from saod_ray.store.files import Folder
+    from saod_ray.store.store import Store
+
+    chosen = ScoreSettings.of(**settings)
+    opened = Store.open(store)
+    names = opened.choose(detectors)
+    with _progress(f"scoring {', '.join(names)}") as progress:
+        scored = Benchmark(opened, chosen, partial).score(names, progress)
+    value = results(opened, chosen, scored, partial)
+    text = encoded(value)
+    folder, file = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
+    for name, each in scored.items():
+        folder.put_if_other(f"selfaware/{name}.json", encoded(each.selfaware))
+    folder.put_if_other(file, text)
+    if as_json:
+        click.echo(text, nl=False)
+        return
+    _print_results(value, f"{folder.uri.rstrip('/')}/{file}")
+
+
+def _print_results(value: dict[str, Any], path: str) -> None:
+    from saod_ray.report.table import result_table
+
+    console = _stdout()
+    console.print(result_table(value))
+    for name, each in value["detectors"].items():
+        failed = {split: c["failed"] for split, c in each["coverage"].items() if c["failed"]}
+        missing = {split: c["missing"] for split, c in each["coverage"].items() if c.get("missing")}
+        for what, counts in (("failed", failed), ("missing", missing)):
+            if counts:
+                listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
+                click.echo(f"{name}: images {what}: {listed}.", err=True)
+    click.echo(f"All figures: {path}", err=True)
+
+
+@cli.command()
+@click.argument("store")
+@click.option("--detector", required=True, metavar="NAME")
+@click.option("--split", required=True, help="val, pseudo-ood, id, id-c1, id-c3, id-c5, ood, or ood/SUBSET.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]")
+@click.option("--json", "as_json", is_flag=True, help="Print what was exported as JSON.")
+def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> None:
+    """Write a split's detections as a COCO result list."""
+    from saod_ray.store.exporting import export_results
+    from saod_ray.store.store import Store
+
+    with _progress(f"exporting {detector} on {split}") as progress:
+        count = export_results(Store.open(store), detector, split, out, progress)
+    line = json.dumps({"detector": detector, "split": split, "detections": count, "file": str(out)})
+    click.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
+
+
+@cli.command()
+@click.argument("store")
+@click.option("--detectors", callback=_names, metavar="all|A,B", help="Which detectors; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
+    """Check that every shard is whole and every image accounted for; exit code 1 when something is wrong."""
+    from dataclasses import asdict
+
+    from saod_ray.store.store import Store
+    from saod_ray.store.verify import verify as verify_store
+
+    opened = Store.open(store)
+    names = opened.choose(detectors)
+    with _progress("verifying") as progress:
+        verdict = verify_store(opened, names, progress)
+    if as_json:
+        click.echo(json.dumps(asdict(verdict), indent=1))
+    else:
+        for note in verdict.notes:
+            click.echo(f"note: {note}", err=True)
+        for problem in verdict.problems:
+            click.echo(f"{problem.where} {problem.what}; repair: {problem.repair}")
+    if verdict.problems:
+        raise SaodError(f"{store} has {len(verdict.problems)} problems: repair them as said, then verify again.")
+    if not as_json:
+        click.echo(
+            f"{store} is whole: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
+            f"of {', '.join(names)}."
+        )

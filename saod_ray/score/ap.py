@@ -1,0 +1,206 @@
+"""COCO's AP and AR, as pycocotools has them, and oLRP, from overlaps alone.
+
+All forty combinations of ten IoU thresholds and four area ranges are matched in one walk: bit 10 a + t of a mask
+speaks of threshold t in area range a. A detection that overlaps no object by half is a plain false positive in every
+combination, so only the few others are looked at forty times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from saod_ray.score import lrp
+from saod_ray.score.matching import DROPPED, FP, IGNORED, TOP, TP, Matches, falling_in_image
+from saod_ray.score.objects import Objects
+from saod_ray.score.order import class_order
+from saod_ray.score.split import Split
+
+Array = np.ndarray
+THRESHOLDS = np.linspace(0.5, 0.95, 10)
+RECALLS = np.linspace(0.0, 1.0, 101)
+T, A = 10, 4
+AREAS = ("", "_small", "_medium", "_large")
+
+
+@njit(cache=True, nogil=True)
+def _match_all(
+    offsets: Array,
+    label: Array,
+    score: Array,
+    pair_start: Array,
+    pair_object: Array,
+    pair_iou: Array,
+    crowd: Array,
+    missed: Array,
+    ignored: Array,
+    classes: int,
+    thresholds: Array,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Masks of the combinations in which a detection is a TP or matched to an ignored object.
+
+    Also its rank within image and class, what it is at 0.5 over all areas, and its IoU there. `ignored` has a bit
+    for each area range in which an object does not count.
+    """
+    n = label.size
+    tp, ig = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    rank = np.zeros(n, np.uint8)
+    state, iou = np.zeros(n, np.int8), np.zeros(n)
+    used = np.zeros(crowd.size, np.uint64)
+    taken = np.zeros(classes, np.int32)
+    one = np.uint64(1)
+    for i in range(offsets.size - 1):
+        a, b = offsets[i], offsets[i + 1]
+        order = falling_in_image(score[a:b])
+        for k in range(b - a):
+            d = a + order[k]
+            rank[d] = min(taken[label[d]], TOP)
+            taken[label[d]] += 1
+            if rank[d] == TOP:
+                state[d] = DROPPED
+                continue
+            first, last = pair_start[d], pair_start[d + 1]
+            largest = 0.0
+            for p in range(first, last):
+                largest = max(largest, pair_iou[p])
+            for t in range(T):
+                if largest < thresholds[t]:
+                    break
+                for area in range(A):
+                    bit = one << np.uint64(T * area + t)
+                    best, hit, hit_ignored = thresholds[t], -1, False
+                    for wanted in (False, True):  # objects that count come first
+                        if hit >= 0:
+                            break
+                        for p in range(first, last):
+                            o = pair_object[p]
+                            if ((ignored[o] >> area) & 1 == 1) != wanted or pair_iou[p] < best:
+                                continue
+                            if used[o] & bit and not crowd[o]:
+                                continue
+                            best, hit, hit_ignored = pair_iou[p], o, wanted
+                    if hit < 0:
+                        continue
+                    used[hit] |= bit
+                    if hit_ignored:
+                        ig[d] |= bit
+                    elif not missed[hit]:
+                        tp[d] |= bit
+                    if bit == one:
+                        state[d] = IGNORED if hit_ignored else (FP if missed[hit] else TP)
+                        iou[d] = best if state[d] == TP else 0.0
+        for d in range(a, b):
+            taken[label[d]] = 0
+    return tp, ig, rank, state, iou
+
+
+@njit(cache=True, nogil=True)
+def _accumulate(
+    order: Array, start: Array, tp: Array, ig: Array, rank: Array, in_area: Array, objects: Array, recalls: Array
+) -> tuple[Array, Array, Array]:
+    """Per class and combination: the mean interpolated precision and the recall; recall within the first 1 and 10."""
+    classes = objects.shape[0]
+    precision = np.full((classes, A, T), np.nan)
+    recall = np.full((classes, A, T), np.nan)
+    early = np.full((classes, 2, T), np.nan)
+    one = np.uint64(1)
+    number = np.zeros(67, np.int64)  # of a bit, by its value modulo 67: the powers of 2 below 2^66 all differ there
+    for j in range(A * T):
+        number[(one << np.uint64(j)) % np.uint64(67)] = j
+    for c in range(classes):
+        # how many detections that count stand before and at each TP: those inside the area, put right where a TP
+        # lies outside (it counts) or a match is to an ignored object (it does not)
+        position = np.empty((A * T, objects[c].max()), np.int64)
+        found = np.zeros(A * T, np.int64)
+        inside = np.zeros(A, np.int64)
+        amended = np.zeros(A * T, np.int64)
+        hits = np.zeros((2, T), np.int64)
+        for k in range(start[c], start[c + 1]):
+            d = order[k]
+            if rank[d] >= TOP:
+                continue
+            for area in range(A):
+                inside[area] += (in_area[d] >> area) & 1
+            left = tp[d] | ig[d]
+            while left:
+                lowest = left & (~left + one)
+                left ^= lowest
+                j = number[lowest % np.uint64(67)]
+                area = j // T
+                here = (in_area[d] >> area) & 1
+                if ig[d] & lowest:
+                    amended[j] -= here
+                    continue
+                amended[j] += 1 - here
+                position[j, found[j]] = inside[area] + amended[j]
+                found[j] += 1
+                if area == 0:
+                    hits[0, j] += rank[d] < 1
+                    hits[1, j] += rank[d] < 10
+        for area in range(A):
+            total = objects[c, area]
+            if total == 0:
+                continue
+            for t in range(T):
+                j = T * area + t
+                precision[c, area, t] = _interpolated(position[j, : found[j]], total, recalls)
+                recall[c, area, t] = found[j] / total
+                if area == 0:
+                    early[c, 0, t] = hits[0, t] / total
+                    early[c, 1, t] = hits[1, t] / total
+    return precision, recall, early
+
+
+@njit(cache=True, nogil=True)
+def _interpolated(position: Array, total: int, recalls: Array) -> float:
+    """The mean over the recall points of the largest precision at that recall or beyond."""
+    envelope = np.empty(position.size)
+    largest = 0.0
+    for k in range(position.size - 1, -1, -1):
+        largest = max(largest, (k + 1) / (position[k] + np.spacing(1.0)))
+        envelope[k] = largest
+    k, area = 0, 0.0
+    for r in range(recalls.size):
+        while k < position.size and (k + 1) / total < recalls[r]:
+            k += 1
+        if k < position.size:
+            area += envelope[k]
+    return area / recalls.size
+
+
+def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, Any]:
+    """AP, AR and oLRP of a split's raw detections, and `class_ap`; None where a figure is not defined."""
+    outside = (~objects.area) & 0b1111
+    ignored = np.where(objects.crowd, 0b1111, outside).astype(np.uint8)
+    missed = objects.zero_id & zero_id_misses
+    tp, ig, rank, state, iou = _match_all(
+        split.offsets,
+        split.label,
+        split.score,
+        split.pair_start,
+        split.pair_object,
+        split.pair_iou,
+        objects.crowd,
+        missed,
+        ignored,
+        objects.classes,
+        THRESHOLDS,
+    )
+    here = objects.on(split.images)
+    counts = [np.bincount(objects.label[here & (ignored >> a & 1 == 0)], minlength=objects.classes) for a in range(A)]
+    order, start = class_order(split.label, split.score, objects.classes)
+    precision, recall, early = _accumulate(order, start, tp, ig, rank, split.area, np.stack(counts, 1), RECALLS)
+    figures: dict[str, Any] = {}
+    for a, area in enumerate(AREAS):
+        figures["ap" + area] = lrp.mean_of_defined(precision[:, a])
+        figures["ar" + area] = lrp.mean_of_defined(recall[:, a])
+    figures["ap50"] = lrp.mean_of_defined(precision[:, 0, 0])
+    figures["ap75"] = lrp.mean_of_defined(precision[:, 0, 5])
+    figures["ar_1"] = lrp.mean_of_defined(early[:, 0])
+    figures["ar_10"] = lrp.mean_of_defined(early[:, 1])
+    best = lrp.best_prefix(order, start, Matches(state, iou), counts[0], 0.5)
+    figures |= lrp.olrp(best, counts[0])
+    figures["class_ap"] = [lrp.mean_of_defined(each) for each in precision[:, 0]]
+    return figures

@@ -1,0 +1,279 @@
+"""From a store to every figure of the benchmark, for many detectors at once.
+
+Three steps, each spread over all cores: fit each detector on val; look at every other split of every detector; put
+the figures of each detector together. The kernels let go of the interpreter's lock, so threads are enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from saod_ray.config import ScoreSettings, source_of
+from saod_ray.errors import SaodError
+from saod_ray.score import ap, laece, thresholds
+from saod_ray.score import uncertainty as unc
+from saod_ray.score.coverage import Coverage, coverage, refuse_gaps
+from saod_ray.score.objects import Objects
+from saod_ray.score.quality import AFTER_PAPER_BINS, after_paper, per_class, quality
+from saod_ray.score.split import FORMAT, Split, entropy_ranges, image_uncertainty, load
+from saod_ray.score.statistics import Statistics, statistics
+from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold, match
+from saod_ray.store.cache import content_key
+from saod_ray.store.store import Store
+
+Array = np.ndarray
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One detector's figures and its self-aware detector, both as JSON values."""
+
+    figures: dict[str, Any]
+    selfaware: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """What val gave."""
+
+    selfaware: SelfAware
+    after_paper: list[Any]  # calibrators fitted at tau = 0
+    accuracy: dict[str, Any]
+    ranges: unc.Range | None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a test split gave. Splits without objects have uncertainties alone."""
+
+    images: Array
+    uncertainty: Array
+    accepted: Array
+    sums: Statistics | None = None
+    sums_0: Statistics | None = None
+    accuracy: dict[str, Any] | None = None
+
+
+class Benchmark:
+    """A scoring of some of a store's detectors under one set of settings."""
+
+    def __init__(self, store: Store, settings: ScoreSettings, partial: bool = False) -> None:
+        self.store = store
+        self.settings = settings
+        self.partial = partial
+        self.classes = store.description.classes
+        manifests = {source: store.manifest(source) for source in ("val", "id", "ood")}
+        self.objects = {source: Objects.of(each, len(self.classes)) for source, each in manifests.items()}
+        self.totals = {source: len(each.image_ids) for source, each in self.objects.items()}
+        self.subsets = manifests["ood"].images.sort("image_id")["subset"].to_numpy()
+
+    def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
+        """Score the detectors; those whose shards and settings were scored before are looked up."""
+        found = {name: coverage(self.store, name, self.totals) for name in detectors}
+        for name in detectors:
+            if not self.partial:
+                refuse_gaps(self.store, name, found[name])
+            self._refuse_unfit(name, found[name])
+        keys = {name: self._result_key(name) for name in detectors}
+        known = {name: self.store.cache.value(keys[name]) for name in detectors}
+        out = {name: Scored(**value) for name, value in known.items() if value is not None}
+        todo = [name for name in detectors if name not in out]
+        for name, scored in self._compute(todo, found, progress or (lambda done, total: None)).items():
+            out[name] = scored
+            self.store.cache.put_value(keys[name], {"figures": scored.figures, "selfaware": scored.selfaware})
+        return {name: out[name] for name in detectors}
+
+    def _refuse_unfit(self, detector: str, found: dict[str, Coverage]) -> None:
+        needed = ["val", "pseudo-ood"] if self.settings.image_threshold == "pseudo-ood" else ["val"]
+        for split in needed:
+            if found[split]["missing"] >= found[split]["images"]:
+                raise SaodError(
+                    f"'{detector}' has no detections on {split}, which thresholds are fitted on: import them first"
+                    + (", or use --image-threshold tpr-0.95." if split == "pseudo-ood" else ".")
+                )
+        if not self.objects["val"].annotated().any():
+            raise SaodError("val has no annotations, so no threshold can be fitted: give val annotated images.")
+
+    def _compute(
+        self, detectors: list[str], found: dict[str, dict[str, Coverage]], progress: Progress
+    ) -> dict[str, Scored]:
+        jobs = [
+            (name, split)
+            for name in detectors
+            for split in self._present(found[name])
+            if split not in ("val", "pseudo-ood")
+        ]
+        done, total = 0, len(detectors) + len(jobs)
+        fitted: dict[str, _Fitted] = {}
+        seen: dict[str, dict[str, _Seen]] = {name: {} for name in detectors}
+
+        def look(job: tuple[str, str]) -> _Seen:
+            return self._look(*job, fitted[job[0]])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for name, fit in zip(detectors, pool.map(self._fit, detectors), strict=True):
+                fitted[name] = fit
+                progress(done := done + 1, total)
+            for (name, split), each in zip(jobs, pool.map(look, jobs), strict=True):
+                seen[name][split] = each
+                progress(done := done + 1, total)
+        return {name: self._assemble(name, fitted[name], seen[name], found[name]) for name in detectors}
+
+    def _present(self, found: dict[str, Coverage]) -> list[str]:
+        return [split for split in self.store.splits if found[split]["missing"] < found[split]["images"]]
+
+    # one detector, one split ----------------------------------------------------------------------------------
+
+    def _uncertainty(self, detector: str, split: str, ranges: unc.Range | None) -> tuple[Array, Array]:
+        kind, aggregate = self.settings.uncertainty, self.settings.aggregate
+        ids = self.objects[source_of(split)].image_ids
+        return image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges)
+
+    def _fit(self, detector: str) -> _Fitted:
+        settings, objects = self.settings, self.objects["val"]
+        normalised = settings.uncertainty == "joint-entropy-normalised"
+        ranges = entropy_ranges(self.store, detector) if normalised else None
+        annotated = objects.annotated()
+        pseudo_id, accuracy = self._kept(
+            detector, "val", lambda part: np.repeat(annotated[part.images], np.diff(part.offsets))
+        )
+        pseudo_id = pseudo_id.on_images(annotated[pseudo_id.images])
+        images, uncertainty = self._uncertainty(detector, "val", ranges)
+        outside = np.empty(0)
+        if settings.image_threshold == "pseudo-ood":
+            _, outside = self._uncertainty(detector, "pseudo-ood", ranges)
+        u = image_threshold(uncertainty[annotated[images]], outside, settings.image_threshold)
+        v = detection_thresholds(pseudo_id, objects, settings)
+        fitted = fit_calibrators(pseudo_id, objects, v, settings, settings.tau)
+        fitted_0 = fit_calibrators(pseudo_id, objects, v, settings, 0.0, after_paper=True)
+        return _Fitted(SelfAware(settings, u, v, fitted), fitted_0, accuracy, ranges)
+
+    def _look(self, detector: str, split: str, fitted: _Fitted) -> _Seen:
+        images, uncertainty = self._uncertainty(detector, split, fitted.ranges)
+        accepted = fitted.selfaware.accepts(uncertainty, uncertainty != unc.NO_DETECTION)
+        if source_of(split) == "ood":
+            return _Seen(images, uncertainty, accepted)
+        objects, settings, mine = self.objects["id"], self.settings, fitted.selfaware
+        by_position = np.zeros(len(objects.image_ids), bool)
+        by_position[images] = accepted
+        kept, accuracy = self._kept(detector, split, lambda part: mine.keeps(part, by_position))
+        # severity 5: a rejected image is not judged at all; elsewhere its objects are misses
+        counts = objects.counts(images[accepted] if split == "id-c5" else images)
+        paper = settings.conventions == "paper"
+        sure = calibrated(kept, mine.calibrators)
+        matches = match(sure, objects, settings.tau, zero_id_misses=not paper and self._first_copy(split))
+        sums = statistics(sure.label, sure.score, matches, counts, settings.bins, last_closed=paper)
+        sure = calibrated(kept, fitted.after_paper)
+        matches = match(sure, objects, 0.0, zero_id_misses=False)
+        sums_0 = statistics(sure.label, sure.score, matches, counts, AFTER_PAPER_BINS, lower_open=True)
+        return _Seen(images, uncertainty, accepted, sums, sums_0, accuracy)
+
+    def _kept(self, detector: str, split: str, keep: Callable[[Split], Array]) -> tuple[Split, dict[str, Any]]:
+        """The detections that `keep` wants, and the accuracy of all of them, for which all are loaded only once."""
+        objects = self.objects[source_of(split)]
+        key = self._accuracy_key(detector, split)
+        accuracy: dict[str, Any] | None = self.store.cache.value(key)
+        if accuracy is not None:
+            return load(self.store, detector, split, objects, keep), accuracy
+        raw = load(self.store, detector, split, objects)
+        accuracy = ap.accuracy(raw, objects, zero_id_misses=self.settings.conventions == "official")
+        self.store.cache.put_value(key, accuracy)
+        return raw.select(keep(raw)), accuracy
+
+    def _accuracy_key(self, detector: str, split: str) -> str:
+        """COCO's figures depend on no setting but the conventions."""
+        digests = [shard.sha256 for shard in self.store.shards(detector, split)]
+        ground = self.store.description.manifests[source_of(split)]
+        return content_key("accuracy", str(FORMAT), ground, self.settings.conventions, *digests)
+
+    def _first_copy(self, split: str) -> bool:
+        """Whether objects keep their ids here: the pooled evaluation numbers all copies but the first anew."""
+        return split == "id" or split == f"id-c{self.store.description.severities[0]}"
+
+    # one detector ---------------------------------------------------------------------------------------------
+
+    def _result_key(self, detector: str) -> str:
+        parts = ["result", str(FORMAT), detector, str(self.partial), self.settings.model_dump_json()]
+        parts += self.store.description.manifests.values()
+        for split in self.store.splits:
+            parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
+        return content_key(*parts)
+
+    def _assemble(self, detector: str, fitted: _Fitted, seen: dict[str, _Seen], found: dict[str, Coverage]) -> Scored:
+        mine, settings = fitted.selfaware, self.settings
+        shifted = [split for split in seen if split.startswith("id-c")]
+        nothing = dict.fromkeys(("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece_0", "laace_0", "lrp_0"))
+        figures: dict[str, Any] = {"id": nothing, "shift": {**nothing, "accept_rate_c5": None}, "reliability": {}}
+        for name, splits in (("id", [split for split in ("id",) if split in seen]), ("shift", shifted)):
+            if splits:
+                sums, sums_0 = self._pooled(seen, splits)
+                figures[name] = {**figures[name], **quality(sums, settings), **after_paper(sums_0)}
+                figures["reliability"][name] = laece.reliability(sums, self.classes)
+        if "id" in seen:
+            figures["per_class"] = per_class(self._pooled(seen, ["id"])[0], settings, self.classes)
+            for name, value in zip(self.classes, (seen["id"].accuracy or {})["class_ap"], strict=True):
+                figures["per_class"][name]["ap"] = value
+        if "id-c5" in seen:
+            figures["shift"]["accept_rate_c5"] = float(seen["id-c5"].accepted.sum() / len(seen["id-c5"].images))
+        figures["ood"] = self._ood(seen, mine)
+        figures["daq"] = self._daq(figures, bool(self.store.description.severities))
+        figures["accuracy"] = {
+            split: {key: value for key, value in each.items() if key != "class_ap"}
+            for split, each in {"val": fitted.accuracy, **{s: seen[s].accuracy for s in seen}}.items()
+            if each is not None
+        }
+        figures["image_threshold"] = mine.image_threshold
+        selfaware = mine.to_json(detector, self._fingerprint(detector), self.store.description.name, self.classes)
+        figures["detection_thresholds"] = selfaware["detection_thresholds"]
+        figures["coverage"] = {
+            split: {key: value for key, value in each.items() if key != "missing" or value}
+            for split, each in found.items()
+        }
+        return Scored(figures, selfaware)
+
+    def _pooled(self, seen: dict[str, _Seen], splits: list[str]) -> tuple[Statistics, Statistics]:
+        """The severities are one evaluation: their statistics add up."""
+        sums, sums_0 = seen[splits[0]].sums, seen[splits[0]].sums_0
+        assert sums is not None and sums_0 is not None
+        for split in splits[1:]:
+            sums, sums_0 = sums + seen[split].sums, sums_0 + seen[split].sums_0  # type: ignore[operator]
+        return sums, sums_0
+
+    def _ood(self, seen: dict[str, _Seen], mine: SelfAware) -> dict[str, Any]:
+        nothing = dict.fromkeys(("ba", "tpr", "tnr", "auroc", "fpr95"))
+        if "id" not in seen or "ood" not in seen or not len(seen["ood"].images):
+            return {**nothing, "subsets": {}}
+        inside, outside = seen["id"], seen["ood"]
+        subset = self.subsets[outside.images]
+
+        def figures(chosen: Array) -> dict[str, Any]:
+            if not chosen.any():
+                return dict(nothing)
+            away = outside.uncertainty[chosen]
+            if self.settings.conventions == "paper":
+                rates = thresholds.decided_accuracy(inside.accepted, outside.accepted[chosen])
+            else:
+                rates = thresholds.balanced_accuracy(inside.uncertainty, away, mine.image_threshold)
+            here = inside.uncertainty
+            return {**rates, "auroc": thresholds.auroc(here, away), "fpr95": thresholds.fpr95(here, away)}
+
+        subsets = {name: figures(subset == name) for name in self.store.description.subsets}
+        return {**figures(np.ones(len(subset), bool)), "subsets": subsets}
+
+    def _daq(self, figures: dict[str, Any], with_shift: bool) -> float | None:
+        values = [figures["ood"]["ba"], figures["id"]["idq"], figures["shift"]["idq"]][: 3 if with_shift else 2]
+        if any(value is None for value in values):
+            return None
+        return thresholds.harmonic(*values, weights=self.settings.daq_weights[: len(values)])
+
+    def _fingerprint(self, detector: str) -> str:
+        """What the thresholds were fitted on: the detections' origin on val and pseudo-ood."""
+        pages = [page for split in ("val", "pseudo-ood") for page in self.store.pages(detector, split)]
+        return content_key(*(f"{page.split} {page.unit} {page.origin.sha256}" for page in pages))[3:]

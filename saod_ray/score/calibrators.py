@@ -1,0 +1,135 @@
+"""Calibrators: one small function of the score a class, fitted on val, kept as plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+Array = np.ndarray
+_EDGE = 1e-12  # logits of scores nearer to 0 or 1 than this are cut
+
+
+class Linear(msgspec.Struct, frozen=True, tag="linear"):
+    """intercept + slope * score, clipped to [0, 1]."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, score: Array) -> Array:
+        """Calibrate scores."""
+        return np.clip(self.intercept + self.slope * score, 0.0, 1.0)
+
+
+class Isotonic(msgspec.Struct, frozen=True, tag="isotonic"):
+    """Linear interpolation between knots; outside of them NaN, or the nearest value where `clip`."""
+
+    x: list[float]
+    y: list[float]
+    clip: bool
+
+    def __call__(self, score: Array) -> Array:
+        """Calibrate scores."""
+        value = np.interp(score, self.x, self.y)
+        if self.clip or len(self.x) == 1:
+            return value
+        return np.where((score < self.x[0]) | (score > self.x[-1]), np.nan, value)
+
+
+class Histogram(msgspec.Struct, frozen=True, tag="histogram"):
+    """A value for each bin; edges fall from 1 to 0."""
+
+    edges: list[float]
+    values: list[float]
+
+    def __call__(self, score: Array) -> Array:
+        """Calibrate scores."""
+        # the first edge below the score: edges fall, so count those at or above it
+        first = np.searchsorted(-np.asarray(self.edges), -score, side="right")
+        return np.asarray(self.values)[np.clip(first - 1, 0, len(self.values) - 1)]
+
+
+class Logistic(msgspec.Struct, frozen=True, tag="logistic"):
+    """sigmoid(slope * logit(score) + intercept): Platt scaling, and temperature scaling with intercept 0."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, score: Array) -> Array:
+        """Calibrate scores."""
+        return _sigmoid(self.slope * _logit(score) + self.intercept)
+
+
+Calibrator = Linear | Isotonic | Histogram | Logistic
+
+
+def fit(kind: str, score: Array, target: Array, bins: int, clip: bool, rising: bool = False) -> Calibrator | None:
+    """Fit one class on scores and targets (IoU, or 0 for a FP), by falling score. None: the raw score stays.
+
+    `clip` is for isotonic regression outside of its range; `rising` forbids a negative slope.
+    """
+    if kind == "none" or len(score) == 0:
+        return None
+    if kind == "linear":
+        return _linear(score, target, rising)
+    if kind == "isotonic":
+        return _isotonic(score, target, clip)
+    if kind == "histogram":
+        return _histogram(score, target, bins)
+    return _logistic(score, target, with_intercept=kind == "platt")
+
+
+def _linear(x: Array, y: Array, rising: bool) -> Linear:
+    centred = x - x.mean()
+    (slope,) = np.linalg.lstsq(centred[:, None], y - y.mean(), rcond=None)[0] if np.ptp(x) > 0 else (0.0,)
+    slope = max(slope, 0.0) if rising else slope
+    return Linear(float(slope), float(y.mean() - slope * x.mean()))
+
+
+def _isotonic(x: Array, y: Array, clip: bool) -> Isotonic:
+    from scipy.optimize import isotonic_regression
+
+    knots, group, count = np.unique(x, return_inverse=True, return_counts=True)
+    mean = np.bincount(group, y) / count
+    fitted = isotonic_regression(mean, weights=count.astype(np.float64)).x
+    return Isotonic(knots.tolist(), np.clip(fitted, 0.0, 1.0).tolist(), clip)
+
+
+def _histogram(x: Array, y: Array, bins: int) -> Histogram | None:
+    n = len(x)
+    if n == 1:
+        return None
+    bins = bins if n >= 2 * bins else n // 2
+    starts = [-(-i * (n + 1) // bins) for i in range(bins)]
+    values = [float(y[a:b].mean()) for a, b in zip(starts, [*starts[1:], n], strict=True)]
+    return Histogram([1.0, *(float(x[a]) for a in starts[1:]), 0.0], values)
+
+
+def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
+    """Binary cross-entropy with soft targets by L-BFGS; the slope is the magnitude of a parameter."""
+    from scipy.optimize import minimize
+
+    logit = _logit(x)
+
+    def loss(parameters: Array) -> tuple[float, Array]:
+        a, b = parameters[0], parameters[1] if with_intercept else 0.0
+        z = abs(a) * logit + b
+        value = np.mean(np.logaddexp(0, z) - y * z)
+        residual = (_sigmoid(z) - y) / len(y)
+        gradient = [np.sign(a) * (residual @ logit), residual.sum()]
+        return float(value), np.array(gradient[: len(parameters)])
+
+    options: dict[str, Any] = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-10}
+    begin = np.array([1.0, 0.0] if with_intercept else [1.0])
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
+    return Logistic(float(abs(found[0])), float(found[1]) if with_intercept else 0.0)
+
+
+def _logit(score: Array) -> Array:
+    p = np.clip(score, _EDGE, 1 - _EDGE)
+    return np.log(p) - np.log1p(-p)
+
+
+def _sigmoid(z: Array) -> Array:
+    return 0.5 * (1.0 + np.tanh(0.5 * z))

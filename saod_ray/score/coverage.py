@@ -1,0 +1,48 @@
+"""Whether every image of every split is accounted for: detected + empty + failed = the number of images."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from saod_ray.config import source_of
+from saod_ray.errors import SaodError, some
+from saod_ray.store.store import Store
+
+
+class Coverage(TypedDict):
+    """Images of a split by what became of them."""
+
+    images: int
+    empty: int
+    failed: int
+    missing: int
+
+
+def coverage(store: Store, detector: str, totals: dict[str, int]) -> dict[str, Coverage]:
+    """Counts per split from the ledger; `totals` is the number of images of each source."""
+    out: dict[str, Coverage] = {}
+    for split in store.splits:
+        shards = store.shards(detector, split)
+        present = sum(shard.images for shard in shards)
+        out[split] = {
+            "images": totals[source_of(split)],
+            "empty": sum(shard.empty for shard in shards),
+            "failed": sum(shard.failed for shard in shards),
+            "missing": totals[source_of(split)] - present,
+        }
+    return out
+
+
+def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None:
+    """Refuse to score what is incomplete, naming what is missing and the command that completes it."""
+    gaps = [f"{split} ({each['missing']:,} images)" for split, each in found.items() if each["missing"]]
+    if gaps:
+        first = next(split for split, each in found.items() if each["missing"])
+        raise SaodError(
+            f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with `saod-ray import "
+            f"{store.uri} --use-case FILE --detector {detector} --split {first} --detections FILE.json`, or score what is "
+            "there with --partial."
+        )
+    over = [split for split, each in found.items() if each["missing"] < 0]
+    if over:
+        raise SaodError(f"'{detector}' has images twice in {some(over)}: run `saod-ray verify {store.uri}`.")

@@ -1,0 +1,172 @@
+"""Overlaps of detections with objects, and the greedy assignment over them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from saod_ray.score.objects import Objects
+
+Array = np.ndarray
+TOP = 100  # detections an image and class that take part
+
+# what a detection came to be
+TP, FP, IGNORED, DROPPED = 1, 0, -1, -2
+
+
+class Overlaps(NamedTuple):
+    """Pairs of a detection and an object of its class that overlap, by detection, then in the objects' order."""
+
+    detection: Array
+    object: Array
+    iou: Array
+
+
+class Matches(NamedTuple):
+    """What became of each detection (TP, FP, IGNORED, DROPPED) and its IoU (0 unless TP)."""
+
+    state: Array
+    iou: Array
+
+
+@njit(cache=True, nogil=True)
+def overlaps(
+    images: Array,
+    offsets: Array,
+    label: Array,
+    box: Array,
+    size: Array,
+    start: Array,
+    object_label: Array,
+    object_box: Array,
+    object_size: Array,
+    crowd: Array,
+) -> tuple[Array, Array, Array]:
+    """Every overlapping pair of one class; IoU = inter/(a + b - inter), against a crowd inter/(detection area)."""
+    capacity = max(1024, label.size)
+    found_detection = np.empty(capacity, np.int32)
+    found_object = np.empty(capacity, np.int32)
+    found_iou = np.empty(capacity, np.float64)
+    count = 0
+    for i in range(images.size):
+        first, last = start[images[i]], start[images[i] + 1]
+        if count + (offsets[i + 1] - offsets[i]) * (last - first) > capacity:
+            capacity = 2 * capacity + (offsets[i + 1] - offsets[i]) * (last - first)
+            found_detection = _longer(found_detection, count, capacity)
+            found_object = _longer(found_object, count, capacity)
+            found_iou = _longer(found_iou, count, capacity)
+        for d in range(offsets[i], offsets[i + 1]):
+            for o in range(first, last):
+                if object_label[o] != label[d]:
+                    continue
+                w = min(box[d, 2], object_box[o, 2]) - max(box[d, 0], object_box[o, 0])
+                if w <= 0:
+                    continue
+                h = min(box[d, 3], object_box[o, 3]) - max(box[d, 1], object_box[o, 1])
+                if h <= 0:
+                    continue
+                inter = w * h
+                union = size[d, 0] * size[d, 1]
+                if not crowd[o]:
+                    union = union + object_size[o, 0] * object_size[o, 1] - inter
+                found_detection[count] = d
+                found_object[count] = o
+                found_iou[count] = inter / union
+                count += 1
+    return found_detection[:count], found_object[:count], found_iou[:count]
+
+
+@njit(cache=True, nogil=True)
+def _longer(values: Array, count: int, capacity: int) -> Array:
+    out = np.empty(capacity, values.dtype)
+    out[:count] = values[:count]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def falling_in_image(score: Array) -> Array:
+    """The order of an image's detections by falling score: stable, NaN last."""
+    for k in range(1, score.size):
+        if not score[k - 1] >= score[k]:
+            break
+    else:
+        return np.arange(score.size)
+    key = np.empty(score.size, np.float64)
+    for k in range(score.size):
+        key[k] = np.inf if np.isnan(score[k]) else -score[k]
+    return np.argsort(key, kind="mergesort")
+
+
+@njit(cache=True, nogil=True)
+def _greedy(
+    offsets: Array,
+    label: Array,
+    score: Array,
+    pair_start: Array,
+    pair_object: Array,
+    pair_iou: Array,
+    crowd: Array,
+    missed: Array,
+    classes: int,
+    tau: float,
+) -> tuple[Array, Array]:
+    state = np.zeros(label.size, np.int8)
+    iou = np.zeros(label.size, np.float64)
+    used = np.zeros(crowd.size, np.bool_)
+    taken = np.zeros(classes, np.int64)
+    for i in range(offsets.size - 1):
+        a, b = offsets[i], offsets[i + 1]
+        if a == b:
+            continue
+        many = b - a > TOP
+        if many:
+            taken[:] = 0
+        order = falling_in_image(score[a:b])
+        for k in range(b - a):
+            d = a + order[k]
+            if many:
+                taken[label[d]] += 1
+                if taken[label[d]] > TOP:
+                    state[d] = DROPPED
+                    continue
+            best, hit = min(tau, 1 - 1e-10), -1
+            for p in range(pair_start[d], pair_start[d + 1]):
+                o = pair_object[p]
+                if used[o] and not crowd[o]:
+                    continue
+                if hit >= 0 and not crowd[hit] and crowd[o]:
+                    break
+                if pair_iou[p] >= best:
+                    best, hit = pair_iou[p], o
+            if hit < 0:
+                continue
+            used[hit] = True
+            if crowd[hit]:
+                state[d] = IGNORED
+            elif not missed[hit]:
+                state[d] = TP
+                iou[d] = best
+    return state, iou
+
+
+def greedy(
+    offsets: Array,
+    label: Array,
+    score: Array,
+    pair_start: Array,
+    pair_object: Array,
+    pair_iou: Array,
+    objects: Objects,
+    tau: float,
+    zero_id_misses: bool,
+) -> Matches:
+    """Assign the detections of each image and class to objects by falling score, at IoU >= tau.
+
+    `pair_start` says where a detection's pairs begin. With `zero_id_misses` an object whose annotation id is 0
+    uses up its detection without being found: what the published evaluation does.
+    """
+    missed = objects.zero_id & zero_id_misses
+    args = (offsets, label, score, pair_start, pair_object, pair_iou)
+    return Matches(*_greedy(*args, objects.crowd, missed, objects.classes, tau))

@@ -1,0 +1,76 @@
+"""The ground truth of a source as arrays, in the order that matching walks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from saod_ray.data.manifest import Manifest
+
+Array = np.ndarray
+# all, small, medium, large: a box on a border belongs to both sides, as in pycocotools
+AREA_RANGES = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Objects of image i are at start[i] to start[i + 1]: the non-crowd ones first, otherwise in file order."""
+
+    image_ids: Array
+    start: Array
+    label: Array
+    box: Array
+    size: Array
+    crowd: Array
+    zero_id: Array
+    area: Array
+    classes: int
+
+    @classmethod
+    def of(cls, manifest: Manifest, classes: int) -> Objects:
+        """Join the objects with their images by rising image id."""
+        images = manifest.images.select("image_id").sort("image_id").with_row_index("position")
+        table = (
+            manifest.objects.join(images, on="image_id", how="inner", maintain_order="left")
+            .sort("position", "crowd", maintain_order=True)
+            .with_columns(x2=pl.col("x") + pl.col("w"), y2=pl.col("y") + pl.col("h"))
+        )
+        return cls(
+            image_ids=images["image_id"].to_numpy(),
+            start=np.searchsorted(table["position"].to_numpy(), np.arange(images.height + 1)),
+            label=table["label"].to_numpy(),
+            box=np.ascontiguousarray(table.select("x", "y", "x2", "y2").to_numpy()),
+            size=np.ascontiguousarray(table.select("w", "h").to_numpy()),
+            crowd=table["crowd"].to_numpy(),
+            zero_id=(table["object_id"] == 0).to_numpy(),
+            area=area_bits(table["area"].to_numpy()),
+            classes=classes,
+        )
+
+    def counts(self, images: Array) -> Array:
+        """The number of non-crowd objects of each class on these images (positions)."""
+        return np.bincount(self.label[self.on(images) & ~self.crowd], minlength=self.classes)
+
+    def on(self, images: Array) -> Array:
+        """A mask of the objects on these images (positions)."""
+        chosen = np.zeros(len(self.image_ids), bool)
+        chosen[images] = True
+        return np.repeat(chosen, np.diff(self.start))
+
+    def annotated(self) -> Array:
+        """A mask of the images that have an annotation, crowd ones included."""
+        return np.diff(self.start) > 0
+
+
+def area_bits(area: Array) -> Array:
+    """Which of the four area ranges an area is in, as bits.
+
+    >>> area_bits(np.array([5.0, 1024.0, 1e6])).tolist()
+    [3, 7, 9]
+    """
+    bits = np.zeros(len(area), np.uint8)
+    for bit, (low, high) in enumerate(AREA_RANGES):
+        bits |= ((area >= low) & (area <= high)).astype(np.uint8) << bit
+    return bits

@@ -1,0 +1,45 @@
+"""Accuracy and calibration of self-aware detections: LRP and LaECE, joined in IDQ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saod_ray.config import ScoreSettings
+from saod_ray.score import laece, lrp
+from saod_ray.score.statistics import Statistics
+from saod_ray.score.thresholds import harmonic
+
+AFTER_PAPER_BINS = 25
+
+
+def quality(sums: Statistics, settings: ScoreSettings) -> dict[str, float | None]:
+    """IDQ, LaECE, LRP and its components over classes."""
+    paper = settings.conventions == "paper"
+    parts = lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, settings.tau, paper)
+    figures = {name: lrp.mean_of_defined(values) for name, values in parts.items()}
+    figures["laece"] = lrp.mean_of_defined(laece.laece(sums, paper))
+    figures["idq"] = None
+    if figures["lrp"] is not None and figures["laece"] is not None:
+        figures["idq"] = harmonic(1 - figures["lrp"], 1 - figures["laece"], weights=settings.idq_weights)
+    return figures
+
+
+def after_paper(sums: Statistics) -> dict[str, float | None]:
+    """LaECE_0, LaACE_0 and LRP_0 (Kuzucu et al.): any overlap matches, and classes without detections do not count."""
+    return {
+        "laece_0": lrp.mean_of_defined(laece.laece(sums, paper=True)),
+        "laace_0": lrp.mean_of_defined(laece.laace(sums)),
+        "lrp_0": lrp.mean_of_defined(lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, 0.0)["lrp"]),
+    }
+
+
+def per_class(sums: Statistics, settings: ScoreSettings, classes: list[str]) -> dict[str, dict[str, Any]]:
+    """LaECE, LRP and counts of each class; None where undefined."""
+    paper = settings.conventions == "paper"
+    parts = lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, settings.tau, paper)
+    columns = {"laece": laece.laece(sums, paper), **parts}
+    table: dict[str, dict[str, Any]] = {}
+    for label, name in enumerate(classes):
+        table[name] = {key: lrp.mean_of_defined(values[label : label + 1]) for key, values in columns.items()}
+        table[name] |= {"objects": int(sums.objects[label]), "detections": int(sums.tp[label] + sums.fp[label])}
+    return table

@@ -1,0 +1,236 @@
+"""One split of one detector as arrays, put together from shards and what is cached about them.
+
+Nothing here depends on the settings except which uncertainty is asked for. What is computed for a shard is kept in
+the store under the shard's digest and the ground truth's, so that a second scoring starts from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from saod_ray.config import source_of
+from saod_ray.errors import SaodError, some
+from saod_ray.score import uncertainty as unc
+from saod_ray.score.matching import overlaps
+from saod_ray.score.objects import Objects, area_bits
+from saod_ray.store.cache import content_key
+from saod_ray.store.ledger import Shard
+from saod_ray.store.store import Store
+
+Array = np.ndarray
+FORMAT = 1  # of what is cached: raise it when any of the computations changes
+
+
+@dataclass(frozen=True)
+class Split:
+    """Detections by rising image id; `images` are positions among the source's sorted image ids.
+
+    The overlaps of detection d are at pair_start[d] to pair_start[d + 1].
+    """
+
+    images: Array
+    offsets: Array
+    label: Array
+    score: Array
+    area: Array
+    pair_start: Array
+    pair_object: Array
+    pair_iou: Array
+
+    def with_score(self, score: Array) -> Split:
+        """The same detections with other scores."""
+        return replace(self, score=score)
+
+    def select(self, keep: Array) -> Split:
+        """The detections of a mask; all images stay."""
+        chosen = np.flatnonzero(keep)
+        before = np.concatenate([[0], np.cumsum(keep)])
+        pairs = np.diff(self.pair_start)
+        kept_pairs = np.repeat(keep, pairs)
+        return Split(
+            images=self.images,
+            offsets=before[self.offsets],
+            label=self.label[chosen],
+            score=self.score[chosen],
+            area=self.area[chosen],
+            pair_start=np.concatenate([[0], np.cumsum(pairs[chosen])]),
+            pair_object=self.pair_object[kept_pairs],
+            pair_iou=self.pair_iou[kept_pairs],
+        )
+
+    def on_images(self, keep: Array) -> Split:
+        """Only the images of a mask, with their detections."""
+        some = self.select(np.repeat(keep, np.diff(self.offsets)))
+        counts = np.diff(some.offsets)[keep]
+        return replace(some, images=self.images[keep], offsets=np.concatenate([[0], np.cumsum(counts)]))
+
+
+def load(
+    store: Store, detector: str, split: str, objects: Objects, keep: Callable[[Split], Array] | None = None
+) -> Split:
+    """Put a split together; the result does not depend on how its images are spread over shards and rows.
+
+    `keep` gives a mask of the detections that are wanted: the others are left behind before shards are joined.
+    """
+    parts = []
+    for shard in store.shards(detector, split):
+        part = _load_shard(store, detector, split, shard, objects)
+        parts.append(part if keep is None else part.select(keep(part)))
+    if not parts:
+        empty = np.empty(0, np.int64)
+        zero = np.zeros(1, np.int64)
+        return Split(empty, zero, empty.astype(np.int16), np.empty(0), empty.astype(np.uint8), zero, empty, np.empty(0))
+    return _by_image([part for part in parts if len(part.images)] or parts[:1])
+
+
+def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: Objects) -> Split:
+    key = _key(store, split, shard, "geometry")
+    known = store.cache.arrays(key)
+    columns = ["label", "score"] if known else ["label", "score", "box", "size"]
+    rows = store.read_shard(detector, split, shard.name, columns)
+    images = positions(objects.image_ids, rows.image_id, split)
+    label = rows.columns["label"]
+    if len(label) and not 0 <= label.min() <= label.max() < objects.classes:
+        raise SaodError(
+            f"The shard {shard.name} of {detector} on {split} has labels outside of the use case's classes."
+        )
+    if known is None:
+        box = rows.columns["box"].astype(np.float64)
+        size = rows.columns.get("size", box[:, 2:] - box[:, :2])
+        ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
+        detection, thing, iou = overlaps(images, rows.offsets, label, box, size, *ground)
+        pairs = np.bincount(detection, minlength=len(label)).astype(np.uint16)
+        known = {"pairs": pairs, "object": thing, "iou": iou, "area": area_bits(size[:, 0] * size[:, 1])}
+        store.cache.put_arrays(key, known)
+    return Split(
+        images=images,
+        offsets=rows.offsets,
+        label=label,
+        score=rows.columns["score"].astype(np.float64),
+        area=known["area"],
+        pair_start=np.concatenate([[0], np.cumsum(known["pairs"], dtype=np.int64)]),
+        pair_object=known["object"],
+        pair_iou=known["iou"],
+    )
+
+
+def positions(image_ids: Array, wanted: Array, split: str) -> Array:
+    """Where image ids are among the source's; an id that is not there means another use case."""
+    at = np.minimum(np.searchsorted(image_ids, wanted), max(len(image_ids) - 1, 0))
+    if len(wanted) and not (len(image_ids) and (image_ids[at] == wanted).all()):
+        raise SaodError(
+            f"A shard of {split} has images that the use case does not: run `saod-ray verify` on the store."
+        )
+    return at
+
+
+def _by_image(parts: list[Split]) -> Split:
+    parts = sorted(parts, key=lambda part: int(part.images[0]) if len(part.images) else -1)
+    whole = _concatenated(parts) if len(parts) > 1 else parts[0]
+    if (np.diff(whole.images) > 0).all():
+        return whole
+    order = np.argsort(whole.images, kind="stable")
+    if (np.diff(whole.images[order]) == 0).any():
+        raise SaodError("An image occurs in two shards: run `saod-ray verify` on the store.")
+    counts = np.diff(whole.offsets)
+    detections, offsets = _ranges(whole.offsets[order], counts[order])
+    pairs = np.diff(whole.pair_start)[detections]
+    taken, pair_start = _ranges(whole.pair_start[detections], pairs)
+    return Split(
+        images=whole.images[order],
+        offsets=offsets,
+        label=whole.label[detections],
+        score=whole.score[detections],
+        area=whole.area[detections],
+        pair_start=pair_start,
+        pair_object=whole.pair_object[taken],
+        pair_iou=whole.pair_iou[taken],
+    )
+
+
+def _ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
+    """The indices of ranges laid end to end, and where each begins there.
+
+    >>> _ranges(np.array([5, 0]), np.array([2, 3]))[0].tolist()
+    [5, 6, 0, 1, 2]
+    """
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths), offsets
+
+
+def _concatenated(parts: list[Split]) -> Split:
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    def chained(name: str) -> Array:
+        ends = np.cumsum([0, *(getattr(part, name)[-1] for part in parts)])
+        starts = [getattr(part, name)[:-1] + end for part, end in zip(parts, ends, strict=False)]
+        return np.concatenate([*starts, ends[-1:]])
+
+    return Split(
+        images=joined("images"),
+        offsets=chained("offsets"),
+        label=joined("label"),
+        score=joined("score"),
+        area=joined("area"),
+        pair_start=chained("pair_start"),
+        pair_object=joined("pair_object"),
+        pair_iou=joined("pair_iou"),
+    )
+
+
+def _key(store: Store, split: str, shard: Shard, what: str) -> str:
+    """Content decides: the shard's bytes, the ground truth's, and what was computed."""
+    return content_key(str(FORMAT), shard.sha256, store.description.manifests[source_of(split)], what)
+
+
+# image-level uncertainty ----------------------------------------------------------------------------------------
+
+
+def image_uncertainty(
+    store: Store, detector: str, split: str, kind: str, aggregate: str, image_ids: Array, val: unc.Range | None = None
+) -> tuple[Array, Array]:
+    """The positions of a split's images, rising, and their uncertainties."""
+    many = unc.used_of(aggregate)
+    cut = many <= unc.KEPT
+    where, values = [np.empty(0, np.int64)], [np.empty(0)]
+    for shard in store.shards(detector, split):
+        what = f"{kind} {'smallest' if cut else many} {val or ''}"
+        key = _key(store, split, shard, what)
+        known = store.cache.arrays(key)
+        if known is None:
+            columns = dict.fromkeys([*unc.columns_of(kind), "score"])
+            rows = store.read_shard(detector, split, shard.name, list(columns))
+            each = unc.per_detection(kind, rows.columns, val) if rows.detections else np.empty(0)
+            score = rows.columns["score"].astype(np.float64)
+            if cut:
+                sums, count = unc.smallest_sums(rows.offsets, each, score)
+            else:
+                sums, count = unc.ascending_sums(rows.offsets, each, score, many)
+            known = {"image_id": rows.image_id, "sums": sums, "count": count}
+            store.cache.put_arrays(key, known)
+        where.append(positions(image_ids, known["image_id"], split))
+        column = known["sums"][:, many - 1 if cut else 0]
+        values.append(unc.aggregated(aggregate, column, known["count"]))
+    images = np.concatenate(where)
+    order = np.argsort(images, kind="stable")
+    if (np.diff(images[order]) == 0).any():
+        twice = image_ids[images[order][1:][np.diff(images[order]) == 0]]
+        raise SaodError(f"Images {some(twice)} of {split} occur in two shards: run `saod-ray verify {store.uri}`.")
+    return images[order], np.concatenate(values)[order]
+
+
+def entropy_ranges(store: Store, detector: str) -> unc.Range:
+    """The ranges of classification and localisation entropy over val's detections."""
+    entropy, gaussian = [], []
+    for shard in store.shards(detector, "val"):
+        rows = store.read_shard(detector, "val", shard.name, ["entropy", "variance"])
+        if rows.detections or rows.columns:
+            entropy.append(unc.per_detection("entropy", rows.columns))
+            gaussian.append(unc.per_detection("gaussian-entropy", rows.columns))
+    both = [np.concatenate(values) if values else np.zeros(1) for values in (entropy, gaussian)]
+    lows_highs = [(float(values.min()), float(values.max())) if len(values) else (0.0, 0.0) for values in both]
+    return unc.Range(*lows_highs)

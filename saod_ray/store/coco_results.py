@@ -1,0 +1,139 @@
+"""COCO result lists: parsing blocks of detections, checking them, and writing them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as paj
+
+from saod_ray.errors import SaodError, some
+from saod_ray.store.rows import UNCERTAINTIES, Array
+
+_SCHEMA = pa.schema(
+    {
+        "image_id": pa.int64(),
+        "category_id": pa.int64(),
+        "bbox": pa.list_(pa.float64()),
+        "score": pa.float64(),
+        "uncertainty": pa.list_(pa.float64()),
+        "variance": pa.list_(pa.float64()),
+    }
+)
+_PARSE = paj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some detections as columns. `uncertainty` and `variance` have no columns where the file has none."""
+
+    image_id: Array
+    category_id: Array
+    bbox: Array
+    score: Array
+    uncertainty: Array
+    variance: Array
+
+
+def parse(block: bytes, first: int, file: str) -> Block:
+    """Columns of a newline-delimited block whose first detection is number `first` of the file."""
+    try:
+        options = paj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        table = paj.read_json(pa.BufferReader(block), options, _PARSE)
+    except pa.ArrowException as error:
+        raise _explain(block, first, file, str(error).splitlines()[0]) from None
+    if any(table[name].null_count for name in ("image_id", "category_id", "bbox", "score")):
+        raise _explain(block, first, file, "a value is missing")
+    try:
+        columns = Block(
+            image_id=table["image_id"].to_numpy(),
+            category_id=table["category_id"].to_numpy(),
+            bbox=_matrix(table["bbox"]),
+            score=table["score"].to_numpy(),
+            uncertainty=_matrix(table["uncertainty"]),
+            variance=_matrix(table["variance"]),
+        )
+    except ValueError as error:
+        raise _explain(block, first, file, str(error)) from None
+    x = columns
+    good = x.bbox.shape[1] == 4 and x.variance.shape[1] in (0, 4) and x.uncertainty.shape[1] <= len(UNCERTAINTIES)
+    if not good or not _plausible(columns):
+        raise _explain(block, first, file, "a value is out of range")
+    return columns
+
+
+def _matrix(column: pa.ChunkedArray) -> Array:
+    """A list column as a matrix; ValueError where the lengths differ."""
+    lists = column.combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = lists.chunk(0)
+    if lists.null_count == len(lists):
+        return np.empty((len(lists), 0))
+    lengths = np.unique(lists.value_lengths().fill_null(-1).to_numpy())
+    flat = lists.flatten()
+    if len(lengths) > 1 or flat.null_count:
+        raise ValueError("lists differ in length")
+    values: Array = flat.to_numpy().reshape(len(lists), int(lengths[0]))
+    return values
+
+
+def _plausible(x: Block) -> bool:
+    numbers = (x.bbox, x.score, x.uncertainty, x.variance)
+    finite = all(bool(np.isfinite(values).all()) for values in numbers)
+    return bool(
+        finite
+        and (x.bbox[:, 2:] >= 0).all()
+        and (x.score >= 0).all()
+        and (x.score <= 1).all()
+        and (x.variance >= 0).all()
+    )
+
+
+def _explain(block: bytes, first: int, file: str, reason: str) -> SaodError:
+    """The slow way over a block that did not parse: which detection, and what is wrong with it."""
+    columns: dict[str, int] = {}
+    for number, line in enumerate((part for part in block.split(b"\n") if part.strip()), first):
+        try:
+            detection = json.loads(line)
+        except ValueError as error:
+            return SaodError(f"{file}: detection {number} is not JSON ({error}): mend or write the file again.")
+        fault = _fault(detection, columns)
+        if fault:
+            image = f" of image {detection['image_id']}" if "image_id" in detection else ""
+            return SaodError(f"{file}: detection {number}{image} {fault}: mend or remove it and import again.")
+    return SaodError(f"{file} cannot be read as COCO results near detection {first} ({reason}): mend it.")
+
+
+def _fault(detection: dict[str, Any], columns: dict[str, int]) -> str | None:
+    """What is wrong with a detection; `columns` remembers the lengths of the optional lists."""
+    for key in ("image_id", "category_id"):
+        value = detection.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+            return f"needs a whole number as {key} but has {value!r}" if key in detection else f"has no {key}"
+    score: Any = detection.get("score")
+    box: Any = detection.get("bbox")
+    if not _is_number(score):
+        return f"needs a number as score but has {score!r}" if "score" in detection else "has no score"
+    if not math.isfinite(score) or not 0 <= score <= 1:
+        return f"has the score {score}, which is not in [0, 1]"
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
+        return f"needs a bbox of four numbers but has {box!r}" if "bbox" in detection else "has no bbox"
+    if not all(map(math.isfinite, box)) or box[2] < 0 or box[3] < 0:
+        return f"has the bbox {box}, whose width or height is negative or not finite"
+    for key, most in (("uncertainty", len(UNCERTAINTIES)), ("variance", 4)):
+        values = detection.get(key) or []
+        if not isinstance(values, list) or not all(_is_number(v) and math.isfinite(v) for v in values):
+            return f"needs finite numbers as {key} but has {values!r}"
+        if len(values) > most or (key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0)):
+            return f"has {len(values)} values of {key}: up to {most} are known ({some(UNCERTAINTIES)})"
+        if columns.setdefault(key, len(values)) != len(values):
+            return f"has {len(values)} values of {key} where earlier detections have {columns[key]}"
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

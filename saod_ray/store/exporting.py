@@ -1,0 +1,89 @@
+"""Export of a split's detections as a COCO result list."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from saod_ray.config import source_of
+from saod_ray.errors import SaodError, some
+from saod_ray.store.files import commit
+from saod_ray.store.rows import UNCERTAINTIES, Rows
+from saod_ray.store.store import Store, check_split
+
+PIECE = 20_000  # detections encoded at a time
+
+
+def export_results(
+    store: Store, detector: str, split: str, out: Path, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Write the detections by rising image id and return their number. The file is absent or whole."""
+    store.choose([detector])
+    name, unit = check_split(store, split)
+    shards = store.shards(detector, name)
+    if not shards:
+        raise SaodError(f"{store.uri} has no detections of '{detector}' on {split}: import them first.")
+    images = store.manifest(source_of(name)).images
+    if unit != "all":
+        images = images.filter(subset=unit)
+    if images["source_id"].n_unique() < images.height:
+        options = some([f"ood/{subset}" for subset in store.description.subsets], 9)
+        raise SaodError(f"The OOD subsets share image ids: export them one by one, with --split {options}.")
+    source_id = dict(zip(images["image_id"].to_list(), images["source_id"].to_list(), strict=True))
+    order = sorted(shards, key=lambda shard: _first_image(store, detector, name, shard.name))
+    written = 0
+    beside = out.with_name(f".{out.name}.tmp")
+    try:
+        opened: Any = gzip.GzipFile(beside, "wb", mtime=0) if out.name.endswith(".gz") else beside.open("wb")
+        with opened as file:
+            file.write(b"[")
+            for done, shard in enumerate(order, 1):
+                rows = store.read_shard(detector, name, shard.name)
+                for count, piece in _encoded(rows, source_id, store.description.category_ids):
+                    file.write(b",\n" * bool(written) + piece[1:-1])
+                    written += count
+                if progress:
+                    progress(done, len(order))
+            file.write(b"]\n")
+        commit(beside, out)
+    except OSError as error:
+        raise SaodError(f"{out} cannot be written ({error.strerror or error}): mend that and export again.") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    return written
+
+
+def _first_image(store: Store, detector: str, split: str, shard: str) -> int:
+    """Shards are runs of consecutive images, so their first images order them."""
+    return int(store.read_shard(detector, split, shard, []).image_id.min(initial=0))
+
+
+def _encoded(rows: Rows, source_id: dict[int, int], categories: list[int]) -> Iterator[tuple[int, bytes]]:
+    """JSON lists of at most PIECE detections, each with its length."""
+    columns = rows.columns
+    box = columns["box"].astype(np.float64)
+    size = columns["size"] if "size" in columns else box[:, 2:] - box[:, :2]
+    counts = np.diff(rows.offsets)
+    known = np.array([image in source_id for image in rows.image_id.tolist()], bool)
+    image_of = np.repeat(np.array([source_id.get(image, 0) for image in rows.image_id.tolist()], np.int64), counts)
+    take = np.flatnonzero(np.repeat(known, counts))
+    kinds = [name for name in UNCERTAINTIES if name in columns]
+    for start in range(0, len(take), PIECE):
+        at = take[start : start + PIECE]
+        values = {
+            "image_id": image_of[at].tolist(),
+            "category_id": np.array(categories)[columns["label"][at]].tolist(),
+            "bbox": np.concatenate([box[at, :2], size[at]], axis=1).tolist(),
+            "score": columns["score"][at].astype(np.float64).tolist(),
+        }
+        if kinds:
+            values["uncertainty"] = np.stack([columns[k][at].astype(np.float64) for k in kinds], axis=1).tolist()
+        if "variance" in columns:
+            values["variance"] = columns["variance"][at].astype(np.float64).tolist()
+        rows_of = zip(*values.values(), strict=True)
+        yield len(at), msgspec.json.encode([dict(zip(values, row, strict=True)) for row in rows_of])

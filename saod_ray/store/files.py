@@ -1,0 +1,168 @@
+"""Folders and URIs, and the commit protocol: a file is absent or whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from saod_ray.errors import SaodError
+
+_LEFTOVER = re.compile(r"\.(?P<host>[^/]+)-(?P<pid>\d+)-[0-9a-f]{8}\.tmp$")
+
+
+class Folder:
+    """A folder on any filesystem that pyarrow opens. Paths are relative to it."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        if "://" in uri:
+            try:
+                self._filesystem, base = pafs.FileSystem.from_uri(uri)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise SaodError(f"The store {uri} cannot be opened ({error}): check the URI.") from None
+        else:
+            self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
+        self._base = base.rstrip("/")
+        self.is_local = isinstance(self._filesystem, pafs.LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        """The filesystem's own path of a name."""
+        return f"{self._base}/{name}" if name else self._base
+
+    def read(self, name: str) -> bytes:
+        """The whole file; FileNotFoundError when it is absent."""
+        with self._guard("read", name), self._filesystem.open_input_stream(self.path(name), compression=None) as stream:
+            data: bytes = stream.read()
+            return data
+
+    def open(self, name: str) -> pa.NativeFile:
+        """A seekable file for reading; local ones are mapped into memory."""
+        with self._guard("read", name):
+            if self.is_local:
+                return pa.memory_map(self.path(name))
+            return self._filesystem.open_input_file(self.path(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        with self._guard("read", name):
+            return bool(self._filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+
+    def size(self, name: str) -> int:
+        """The file's size in bytes."""
+        with self._guard("read", name):
+            return int(self._filesystem.get_file_info(self.path(name)).size or 0)
+
+    def list(self, name: str, folders: bool = False) -> list[str]:
+        """The names of the files (or folders) in a folder, sorted; empty when it is absent."""
+        wanted = pafs.FileType.Directory if folders else pafs.FileType.File
+        with self._guard("list", name):
+            found = self._filesystem.get_file_info(pafs.FileSelector(self.path(name), allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith("."))
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer, durable: bool = True) -> None:
+        """Commit a file: readers see all of it or nothing.
+
+        On disk it is written beside, flushed, renamed, and the folder is flushed (not flushed unless `durable`: then
+        a power cut may lose it); an object store's put is atomic by itself.
+        """
+        with self._guard("written to", name):
+            if self.is_local:
+                self._put_on_disk(Path(self.path(name)), data, durable)
+            else:
+                with self._filesystem.open_output_stream(self.path(name), compression=None) as stream:
+                    stream.write(data)
+
+    def _put_on_disk(self, target: Path, data: bytes | memoryview | pa.Buffer, durable: bool) -> None:
+        self._make_folder(target.parent)
+        beside = target.with_name(f".{target.name}.{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        try:
+            with beside.open("wb") as file:
+                file.write(data)
+            if durable:
+                commit(beside, target)
+            else:
+                beside.replace(target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.exists():
+            self._make_folder(folder.parent)
+            folder.mkdir(exist_ok=True)
+            _flush_folder(folder.parent)
+
+    def put_if_other(self, name: str, data: bytes) -> None:
+        """Commit a file unless these bytes are there already."""
+        try:
+            if self.read(name) == data:
+                return
+        except FileNotFoundError:
+            pass
+        self.put(name, data)
+
+    def delete(self, name: str) -> None:
+        """Remove a file; nothing happens when it is absent."""
+        with self._guard("deleted from", name):
+            if self._filesystem.get_file_info(self.path(name)).type == pafs.FileType.File:
+                self._filesystem.delete_file(self.path(name))
+
+    def sweep(self, name: str = "") -> int:
+        """Remove what a killed writer of this machine left beside; returns how many files."""
+        if not self.is_local:
+            return 0
+        count = 0
+        for path in Path(self.path(name)).rglob(".*.tmp"):
+            match = _LEFTOVER.search(path.name)
+            if match and match["host"] == socket.gethostname() and not _alive(int(match["pid"])):
+                path.unlink(missing_ok=True)
+                count += 1
+        return count
+
+    @contextmanager
+    def _guard(self, verb: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+            place = f"{self.uri.rstrip('/')}/{name}"
+            raise SaodError(f"{place} cannot be {verb} ({reason}): mend that and run the same command again.") from None
+
+
+def commit(beside: Path, target: Path) -> None:
+    """Flush a finished file to disk, give it its name, and flush the folder."""
+    descriptor = os.open(beside, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    beside.replace(target)
+    _flush_folder(target.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,115 @@
+"""The rows of a shard: one an image, lists per detection, as flat arrays in memory and Parquet on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from saod_ray.errors import SaodError
+
+Array = np.ndarray
+UNCERTAINTIES = ("entropy", "ds", "avg_entropy", "max_class_entropy")
+WIDTHS = {"box": 4, "variance": 4, "size": 2}  # numbers a detection, where more than one
+LISTS = ("label", "box", "score", *UNCERTAINTIES, "variance", "size")
+OPTIONAL = LISTS[3:]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Images and their detections. Detection k of image i is at `offsets[i] + k` of every column.
+
+    `size` holds an import's widths and heights where x2 - x1 does not give them back to the last bit.
+    """
+
+    image_id: Array
+    offsets: Array
+    columns: dict[str, Array]
+    status: list[str] = field(default_factory=list)
+    error: list[str | None] = field(default_factory=list)
+    corruption: list[str | None] = field(default_factory=list)
+
+    @property
+    def detections(self) -> int:
+        """The number of detections."""
+        return int(self.offsets[-1])
+
+    def failed(self) -> int:
+        """The number of images that failed."""
+        return sum(status == "failed" for status in self.status)
+
+    def empty(self) -> int:
+        """The number of images without a detection that did not fail."""
+        return int((np.diff(self.offsets) == 0).sum()) - self.failed()
+
+    def table(self) -> pa.Table:
+        """The rows in the store's schema."""
+        images = len(self.image_id)
+        arrays = {
+            "image_id": pa.array(self.image_id, pa.int64()),
+            "status": pa.array(self.status or ["ok"] * images, pa.string()),
+            "error": pa.array(self.error or [None] * images, pa.string()),
+            "corruption": pa.array(self.corruption or [None] * images, pa.string()),
+        }
+        offsets = pa.array(self.offsets, pa.int32())
+        for name in LISTS:
+            values = self.columns.get(name)
+            kind = _element(name, values.dtype if values is not None else np.dtype(np.float32))
+            if values is None:
+                arrays[name] = pa.nulls(images, pa.list_(kind))
+                continue
+            flat = pa.array(values.reshape(-1))
+            if name in WIDTHS:
+                flat = pa.FixedSizeListArray.from_arrays(flat, type=kind.type)
+            arrays[name] = pa.ListArray.from_arrays(offsets, flat, type=pa.list_(kind))
+        return pa.table(arrays)
+
+    def to_parquet(self) -> pa.Buffer:
+        """The bytes of the shard: the same rows give the same bytes."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            self.table(),
+            sink,
+            compression="zstd",
+            use_dictionary=["status", "error", "corruption"],
+            column_encoding={"image_id": "DELTA_BINARY_PACKED"},
+            write_page_checksum=True,
+            row_group_size=1 << 30,
+        )
+        return sink.getvalue()
+
+
+def _element(name: str, dtype: np.dtype) -> pa.Field:
+    number = pa.int16() if name == "label" else pa.from_numpy_dtype(dtype)
+    if name in WIDTHS:
+        number = pa.list_(pa.field("element", number, nullable=False), WIDTHS[name])
+    return pa.field("element", number, nullable=False)
+
+
+def read(source: pa.NativeFile, where: str, columns: Sequence[str] | None = None) -> Rows:
+    """Read a shard, or some of its list columns, checking every page; `where` names it in errors."""
+    wanted = LISTS if columns is None else columns
+    heads = ["image_id", "status", "error", "corruption"] if columns is None else ["image_id"]
+    try:
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            table = file.read(columns=[*heads, *wanted], use_threads=False)
+    except (OSError, pa.ArrowException, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise SaodError(f"The shard {where} is damaged ({reason}): `saod-ray verify` says how to repair it.") from None
+    arrays: dict[str, Array] = {}
+    offsets = np.zeros(table.num_rows + 1, np.int64)
+    for name in wanted:
+        column = table[name].combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+        if name in OPTIONAL and column.null_count == len(column):
+            continue
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        flat = column.values.flatten() if name in WIDTHS else column.values
+        values = flat.to_numpy(zero_copy_only=False)[: offsets[-1] * WIDTHS.get(name, 1)]
+        arrays[name] = values.reshape(-1, WIDTHS[name]) if name in WIDTHS else values
+    heads_of = {name: table[name].to_pylist() for name in heads[1:]}
+    return Rows(table["image_id"].to_numpy(), offsets - offsets[0], arrays, **heads_of)

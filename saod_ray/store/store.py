@@ -1,0 +1,213 @@
+"""A store: a use case's manifests, the detectors' shards, the ledger and a cache that is safe to delete.
+
+use-case.json                      name, version, classes, splits, digests
+manifest/SOURCE.{images,objects}.parquet
+detections/DETECTOR/SPLIT/NAME.parquet
+ledger/DETECTOR/SPLIT/UNIT.json
+cache/                             what scoring need not compute twice
+selfaware/DETECTOR.json            u, v and the calibrators
+results.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+import polars as pl
+
+from saod_ray.config import UseCase, source_of, split_names
+from saod_ray.data import coco
+from saod_ray.data.manifest import Manifest
+from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.store import ledger, rows
+from saod_ray.store.cache import Cache
+from saod_ray.store.files import Folder
+from saod_ray.store.ledger import Page, Shard
+from saod_ray.store.rows import Rows
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+class Description(msgspec.Struct, frozen=True):
+    """`use-case.json`: what the store's detections are detections of."""
+
+    name: str
+    version: int
+    classes: list[str]
+    category_ids: list[int]
+    severities: list[int]
+    subsets: list[str]
+    annotations: dict[str, str]
+    manifests: dict[str, str]
+    format: int = 1
+
+
+class Store:
+    """A folder or URI with detections of one use case."""
+
+    def __init__(self, uri: str) -> None:
+        self.folder = Folder(uri)
+        self.uri = uri
+        self.cache = Cache(self.folder)
+
+    # the use case -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, uri: str) -> Store:
+        """A store that is there; an error names the command that makes one."""
+        store = cls(uri)
+        if not store.folder.exists("use-case.json"):
+            raise SaodError(f"There is no store at {uri}: make one with `saod-ray import {uri} --use-case FILE …`.")
+        return store
+
+    @classmethod
+    def of_use_case(cls, uri: str, case: UseCase) -> Store:
+        """The store of this use case, made when it is not there and refused when it holds another."""
+        store = cls(uri)
+        subsets = [subset.annotations for subset in case.splits.ood if subset.annotations is not None]
+        names = [case.splits.val.annotations, case.splits.id.annotations, *subsets]
+        data = {name: coco.read_bytes(case.root, name) for name in names}
+        digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
+        if store.folder.exists("use-case.json"):
+            known = store.description
+            if (known.name, known.version, known.annotations) != (case.name, case.version, digests):
+                raise SaodError(
+                    f"{uri} holds detections of '{known.name}' version {known.version} with other annotations than "
+                    f"'{case.name}' version {case.version} has now: use another store."
+                )
+            return store
+        store._describe(case, data, digests)
+        return store
+
+    def _describe(self, case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> None:
+        val, test = case.splits.val, case.splits.id
+        val_file = coco.parse(data[val.annotations], val.annotations)
+        classes = coco.classes_of(case, val_file)
+        id_file = coco.parse(data[test.annotations], test.annotations)
+        manifests = {
+            "val": coco.manifest(val_file, val.images, classes, val.annotations),
+            "id": coco.manifest(id_file, test.images, classes, test.annotations),
+            "ood": coco.ood_manifest(case, data),
+        }
+        for source, manifest in manifests.items():
+            for part, table in (("images", manifest.images), ("objects", manifest.objects)):
+                sink = io.BytesIO()
+                table.write_parquet(sink, compression="zstd")
+                self.folder.put(f"manifest/{source}.{part}.parquet", sink.getvalue())
+        description = Description(
+            name=case.name,
+            version=case.version,
+            classes=list(classes.names),
+            category_ids=list(classes.category_ids),
+            severities=sorted(set(test.severities)),
+            subsets=[subset.name for subset in case.splits.ood],
+            annotations=digests,
+            manifests={source: manifest.digest() for source, manifest in manifests.items()},
+        )
+        text = msgspec.json.format(msgspec.json.encode(description), indent=1)
+        self.folder.put("use-case.json", text + b"\n")
+
+    @cached_property
+    def description(self) -> Description:
+        """The store's use case."""
+        try:
+            return msgspec.json.decode(self.folder.read("use-case.json"), type=Description)
+        except msgspec.DecodeError as error:
+            raise SaodError(f"{self.uri}/use-case.json is damaged ({error}): import into another store.") from None
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """The splits that a complete detector has."""
+        return split_names(tuple(self.description.severities), bool(self.description.subsets))
+
+    def manifest(self, source: str) -> Manifest:
+        """The images and objects of val, id or ood."""
+        tables = []
+        for part in ("images", "objects"):
+            name = f"manifest/{source}.{part}.parquet"
+            try:
+                tables.append(pl.read_parquet(self.folder.read(name)))
+            except (FileNotFoundError, pl.exceptions.PolarsError) as error:
+                raise SaodError(f"{self.uri}/{name} is damaged ({error}): import into another store.") from None
+        return Manifest(*tables)
+
+    # detectors and shards -----------------------------------------------------------------------------------
+
+    def detectors(self) -> list[str]:
+        """The detectors that have detections here."""
+        return self.folder.list("ledger", folders=True)
+
+    def choose(self, names: Sequence[str] | None) -> list[str]:
+        """These detectors, or all; unknown names are refused."""
+        known = self.detectors()
+        if not known:
+            raise SaodError(f"{self.uri} has no detections yet: add some with `saod-ray import {self.uri} …`.")
+        for name in names or ():
+            if name not in known:
+                raise SaodError(
+                    f"{self.uri} has no detector '{name}'{did_you_mean(name, known)}: it has {some(known)}."
+                )
+        return sorted(set(names)) if names else known
+
+    def pages(self, detector: str, split: str) -> list[Page]:
+        """The ledger of a detector's split."""
+        return ledger.pages(self.folder, detector, split)
+
+    def shards(self, detector: str, split: str) -> list[Shard]:
+        """The shards of a detector's split, in an order that depends on nothing but their names."""
+        found = [shard for page in self.pages(detector, split) for shard in page.shards]
+        return sorted(found, key=lambda shard: shard.name)
+
+    def shard_file(self, detector: str, split: str, name: str) -> str:
+        """Where a shard lies, relative to the store."""
+        return f"detections/{detector}/{split}/{name}.parquet"
+
+    def read_shard(self, detector: str, split: str, name: str, columns: Sequence[str] | None = None) -> Rows:
+        """A shard's rows, or some of its list columns."""
+        file = self.shard_file(detector, split, name)
+        where = f"{self.uri.rstrip('/')}/{file}"
+        try:
+            with self.folder.open(file) as source:
+                return rows.read(source, where, columns)
+        except FileNotFoundError:
+            raise SaodError(f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it.") from None
+
+    def listed(self, file: str) -> bool:
+        """Whether a page lists the shard that lies at `file`."""
+        _, detector, split, name = file.split("/")
+        return name.removesuffix(".parquet") in {shard.name for shard in self.shards(detector, split)}
+
+    def write_shard(self, detector: str, split: str, name: str, content: Rows) -> Shard:
+        """Commit a shard and return its ledger entry."""
+        data = content.to_parquet()
+        self.folder.put(self.shard_file(detector, split, name), data)
+        return Shard(
+            name=name,
+            sha256=hashlib.sha256(data).hexdigest(),
+            bytes=data.size,
+            images=len(content.image_id),
+            detections=content.detections,
+            empty=content.empty(),
+            failed=content.failed(),
+        )
+
+
+def check_name(detector: str) -> None:
+    """Refuse a detector name that is not a plain file name."""
+    if not _NAME.fullmatch(detector):
+        raise SaodError(f"'{detector}' is not a detector name: use letters, digits and . _ + -.")
+
+
+def check_split(store: Store, split: str) -> tuple[str, str]:
+    """A split as typed (`id`, `ood`, `ood/svhn`) → (split, unit): the unit is an OOD subset, or `all`."""
+    name, _, subset = split.partition("/")
+    if name not in store.splits:
+        raise SaodError(f"'{split}' is not a split{did_you_mean(name, store.splits)}: use {some(store.splits, 9)}.")
+    if subset and (source_of(name) != "ood" or subset not in store.description.subsets):
+        raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(store.description.subsets, 9)}.")
+    return name, subset or "all"

@@ -1,0 +1,134 @@
+"""Whether a store is what its ledger says: every shard whole, every image accounted for exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from saod_ray.config import source_of
+from saod_ray.errors import SaodError, some
+from saod_ray.store.ledger import Page, Shard
+from saod_ray.store.store import Store
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong, and the command that repairs it."""
+
+    where: str
+    what: str
+    repair: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was looked at and what was found."""
+
+    shards: int
+    images: int
+    detections: int
+    problems: list[Problem]
+    notes: list[str]
+
+
+def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int], None] | None = None) -> Verdict:
+    """Read every byte of every shard of these detectors, and the manifests."""
+    problems = _manifests(store)
+    notes: list[str] = []
+    jobs = [(name, split) for name in detectors for split in store.splits]
+    image_ids = {}
+    if not problems:
+        image_ids = {source: store.manifest(source).images["image_id"].to_numpy() for source in ("val", "id", "ood")}
+    shards: list[Shard] = []
+    for done, (detector, split) in enumerate(jobs, 1):
+        found = store.pages(detector, split)
+        seen = [_shard(store, page, shard, problems) for page in found for shard in page.shards]
+        shards += [shard for page in found for shard in page.shards]
+        if image_ids and all(ids is not None for ids in seen):
+            got = np.concatenate([np.empty(0, np.int64), *(ids for ids in seen if ids is not None)])
+            problems += _coverage(store, detector, split, got, image_ids[source_of(split)])
+        listed = {shard.name for page in found for shard in page.shards}
+        stray = [
+            n for n in store.folder.list(f"detections/{detector}/{split}") if n.removesuffix(".parquet") not in listed
+        ]
+        if stray:
+            notes.append(
+                f"detections/{detector}/{split} has {len(stray)} files that the ledger does not list: safe to delete."
+            )
+        if progress:
+            progress(done, len(jobs))
+    images, detections = sum(shard.images for shard in shards), sum(shard.detections for shard in shards)
+    return Verdict(len(shards), images, detections, problems, notes)
+
+
+def _manifests(store: Store) -> list[Problem]:
+    problems = []
+    for source, digest in store.description.manifests.items():
+        repair = f"saod-ray import into another store: the ground truth of {store.uri} is not what it was"
+        try:
+            if store.manifest(source).digest() != digest:
+                problems.append(Problem(f"manifest/{source}", "is not what the use case had", repair))
+        except SaodError as error:
+            problems.append(Problem(f"manifest/{source}", str(error), repair))
+    return problems
+
+
+def _repair(store: Store, page: Page) -> str:
+    split = page.split if page.unit == "all" else f"{page.split}/{page.unit}"
+    return (
+        f"saod-ray import {store.uri} --use-case FILE --detector {page.detector} --split {split} "
+        f"--detections {page.origin.file} --replace"
+    )
+
+
+def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> np.ndarray | None:
+    """The shard's image ids, or None and a problem."""
+    where = store.shard_file(page.detector, page.split, shard.name)
+
+    def problem(what: str) -> None:
+        problems.append(Problem(where, what, _repair(store, page)))
+
+    try:
+        data = store.folder.read(where)
+    except FileNotFoundError:
+        problem("is gone")
+        return None
+    if len(data) != shard.bytes or hashlib.sha256(data).hexdigest() != shard.sha256:
+        problem(f"is damaged: its {len(data):,} bytes are not the {shard.bytes:,} that were committed")
+        return None
+    try:
+        rows = store.read_shard(page.detector, page.split, shard.name)
+    except SaodError as error:
+        problem(str(error))
+        return None
+    counts = (len(rows.image_id), rows.detections, rows.empty(), rows.failed())
+    if counts != (shard.images, shard.detections, shard.empty, shard.failed):
+        problem("has other counts than the ledger says")
+        return None
+    return rows.image_id
+
+
+def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: np.ndarray) -> list[Problem]:
+    where = f"{detector} on {split}"
+    command = (
+        f"saod-ray import {store.uri} --use-case FILE --detector {detector} --split {split} --detections FILE.json"
+    )
+    missing = np.setdiff1d(wanted, got)
+    strangers = np.setdiff1d(got, wanted)
+    values, counts = np.unique(got, return_counts=True)
+    twice = values[counts > 1]
+    problems = []
+    if len(missing) == len(wanted) and len(wanted):
+        problems.append(Problem(where, f"has no detections: all {len(wanted):,} images are missing", command))
+    elif len(missing):
+        problems.append(Problem(where, f"lacks {len(missing):,} images ({some(missing)})", command))
+    if len(strangers):
+        problems.append(
+            Problem(where, f"has images that the use case does not ({some(strangers)})", f"{command} --replace")
+        )
+    if len(twice):
+        problems.append(Problem(where, f"has images twice ({some(twice)})", f"{command} --replace"))
+    return problems

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from saod_ray.errors import SaodError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+# nothing here needs BLAS, and its idle threads cost more than it would do; a user's own setting stands
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PATIENCE = 2.0  # seconds of work before a progress bar appears
 HEARTBEAT = 60.0  # seconds between lines where there is no terminal
@@ -71,30 +75,33 @@ def _stdout() -> Console:
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """A callback `(done, total)`. What takes long shows a bar in a terminal and a line a minute elsewhere."""
-    began = last = time.monotonic()
-    bar: Progress | None = None
+    now = (0, 0)
+    over = threading.Event()
 
     def update(done: int, total: int) -> None:
-        nonlocal bar, last
-        now = time.monotonic()
-        if now - began < PATIENCE:
+        nonlocal now
+        now = (done, total)
+
+    def show() -> None:
+        if over.wait(PATIENCE):
             return
         if not sys.stderr.isatty():
-            if last == began or now - last >= HEARTBEAT:
-                click.echo(f"{title}: {100 * done / max(total, 1):.0f} %", err=True)
-                last = now
+            click.echo(f"{title}: {100 * now[0] / max(now[1], 1):.0f} %", err=True)
+            while not over.wait(HEARTBEAT):
+                click.echo(f"{title}: {100 * now[0] / max(now[1], 1):.0f} %", err=True)
             return
-        if bar is None:
-            bar = _bar()
-            bar.start()
-            bar.add_task(title, total=total)
-        bar.update(bar.task_ids[0], completed=done, total=total)
+        with _bar() as bar:
+            task = bar.add_task(title, total=None)
+            while not over.wait(0.1):
+                bar.update(task, completed=now[0], total=now[1] or None)
 
+    shower = threading.Thread(target=show, daemon=True)
+    shower.start()
     try:
         yield update
     finally:
-        if bar is not None:
-            bar.stop()
+        over.set()
+        shower.join()
 
 
 def _bar() -> Progress:

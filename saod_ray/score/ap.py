@@ -22,6 +22,7 @@ Array = np.ndarray
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
 T, A = 10, 4
+MATCHED, LATE = 16, 32  # bits beside the four of the area: matched in some combination; beyond the first TOP
 AREAS = ("", "_small", "_medium", "_large")
 
 
@@ -33,21 +34,24 @@ def _match_all(
     pair_start: Array,
     pair_object: Array,
     pair_iou: Array,
+    in_area: Array,
     crowd: Array,
     missed: Array,
     ignored: Array,
     classes: int,
     thresholds: Array,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array, Array]:
     """Masks of the combinations in which a detection is a TP or matched to an ignored object.
 
-    Also its rank within image and class, what it is at 0.5 over all areas, and its IoU there. `ignored` has a bit
-    for each area range in which an object does not count.
+    Also its rank within image and class, what it is at 0.5 over all areas, its IoU there, and all that most need to
+    have said in one byte: the area bits, MATCHED and LATE. `ignored` has a bit for each area range in which an object
+    does not count.
     """
     n = label.size
     tp, ig = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
     rank = np.zeros(n, np.uint8)
     state, iou = np.zeros(n, np.int8), np.zeros(n)
+    brief = in_area.copy()
     used = np.zeros(crowd.size, np.uint64)
     taken = np.zeros(classes, np.int32)
     one = np.uint64(1)
@@ -60,6 +64,7 @@ def _match_all(
             taken[label[d]] += 1
             if rank[d] == TOP:
                 state[d] = DROPPED
+                brief[d] |= LATE
                 continue
             first, last = pair_start[d], pair_start[d + 1]
             largest = 0.0
@@ -88,24 +93,29 @@ def _match_all(
                         ig[d] |= bit
                     elif not missed[hit]:
                         tp[d] |= bit
+                    if hit_ignored or not missed[hit]:
+                        brief[d] |= MATCHED
                     if bit == one:
                         state[d] = IGNORED if hit_ignored else (FP if missed[hit] else TP)
                         iou[d] = best if state[d] == TP else 0.0
         for d in range(a, b):
             taken[label[d]] = 0
-    return tp, ig, rank, state, iou
+    return tp, ig, rank, state, iou, brief
 
 
 @njit(cache=True, nogil=True)
 def _accumulate(
-    order: Array, start: Array, tp: Array, ig: Array, rank: Array, in_area: Array, objects: Array, recalls: Array
+    order: Array, start: Array, tp: Array, ig: Array, rank: Array, brief: Array, objects: Array, recalls: Array
 ) -> tuple[Array, Array, Array]:
-    """Per class and combination: the mean interpolated precision and the recall; recall within the first 1 and 10."""
+    """Per class and combination: the mean interpolated precision and the recall; recall within the first 1 and 10.
+
+    The walk is in the order of scores, where every array it reads costs a cache miss a detection: hence `brief`.
+    """
     classes = objects.shape[0]
     precision = np.full((classes, A, T), np.nan)
     recall = np.full((classes, A, T), np.nan)
     early = np.full((classes, 2, T), np.nan)
-    one = np.uint64(1)
+    one, nothing = np.uint64(1), np.uint64(0)
     number = np.zeros(67, np.int64)  # of a bit, by its value modulo 67: the powers of 2 below 2^66 all differ there
     for j in range(A * T):
         number[(one << np.uint64(j)) % np.uint64(67)] = j
@@ -119,17 +129,18 @@ def _accumulate(
         hits = np.zeros((2, T), np.int64)
         for k in range(start[c], start[c + 1]):
             d = order[k]
-            if rank[d] >= TOP:
+            said = brief[d]
+            if said & LATE:
                 continue
             for area in range(A):
-                inside[area] += (in_area[d] >> area) & 1
-            left = tp[d] | ig[d]
+                inside[area] += (said >> area) & 1
+            left = tp[d] | ig[d] if said & MATCHED else nothing
             while left:
                 lowest = left & (~left + one)
                 left ^= lowest
                 j = number[lowest % np.uint64(67)]
                 area = j // T
-                here = (in_area[d] >> area) & 1
+                here = (said >> area) & 1
                 if ig[d] & lowest:
                     amended[j] -= here
                     continue
@@ -175,13 +186,14 @@ def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, 
     outside = (~objects.area) & 0b1111
     ignored = np.where(objects.crowd, 0b1111, outside).astype(np.uint8)
     missed = objects.zero_id & zero_id_misses
-    tp, ig, rank, state, iou = _match_all(
+    tp, ig, rank, state, iou, brief = _match_all(
         split.offsets,
         split.label,
         split.score,
         split.pair_start,
         split.pair_object,
         split.pair_iou,
+        split.area,
         objects.crowd,
         missed,
         ignored,
@@ -191,7 +203,7 @@ def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, 
     here = objects.on(split.images)
     counts = [np.bincount(objects.label[here & (ignored >> a & 1 == 0)], minlength=objects.classes) for a in range(A)]
     order, start = class_order(split.label, split.score, objects.classes)
-    precision, recall, early = _accumulate(order, start, tp, ig, rank, split.area, np.stack(counts, 1), RECALLS)
+    precision, recall, early = _accumulate(order, start, tp, ig, rank, brief, np.stack(counts, 1), RECALLS)
     figures: dict[str, Any] = {}
     for a, area in enumerate(AREAS):
         figures["ap" + area] = lrp.mean_of_defined(precision[:, a])

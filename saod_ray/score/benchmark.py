@@ -264,8 +264,9 @@ class Benchmark:
             here = inside.uncertainty
             return {**rates, "auroc": thresholds.auroc(here, away), "fpr95": thresholds.fpr95(here, away)}
 
-        subsets = {name: figures(subset == name) for name in self.store.description.subsets}
-        return {**figures(np.ones(len(subset), bool)), "subsets": subsets}
+        whole = figures(np.ones(len(subset), bool))
+        names = self.store.description.subsets
+        return {**whole, "subsets": {name: whole if len(names) == 1 else figures(subset == name) for name in names}}
 
     def _daq(self, figures: dict[str, Any], with_shift: bool) -> float | None:
         values = [figures["ood"]["ba"], figures["id"]["idq"], figures["shift"]["idq"]][: 3 if with_shift else 2]

@@ -81,8 +81,9 @@ def fit(kind: str, score: Array, target: Array, bins: int, clip: bool, rising: b
 
 
 def _linear(x: Array, y: Array, rising: bool) -> Linear:
+    # sums instead of a solver: the system is 1 by 1, and BLAS would wake all cores for it
     centred = x - x.mean()
-    (slope,) = np.linalg.lstsq(centred[:, None], y - y.mean(), rcond=None)[0] if np.ptp(x) > 0 else (0.0,)
+    slope = (centred * (y - y.mean())).sum() / (centred**2).sum() if np.ptp(x) > 0 else 0.0
     slope = max(slope, 0.0) if rising else slope
     return Linear(float(slope), float(y.mean() - slope * x.mean()))
 
@@ -107,23 +108,24 @@ def _histogram(x: Array, y: Array, bins: int) -> Histogram | None:
 
 
 def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
-    """Binary cross-entropy with soft targets by L-BFGS; the slope is the magnitude of a parameter."""
+    """Binary cross-entropy with soft targets by L-BFGS. Bounding the slope below by 0 instead of taking its
+    magnitude is the same family of functions and a convex problem."""
     from scipy.optimize import minimize
 
     logit = _logit(x)
 
     def loss(parameters: Array) -> tuple[float, Array]:
-        a, b = parameters[0], parameters[1] if with_intercept else 0.0
-        z = abs(a) * logit + b
+        slope, intercept = parameters[0], parameters[1] if with_intercept else 0.0
+        z = slope * logit + intercept
         value = np.mean(np.logaddexp(0, z) - y * z)
         residual = (_sigmoid(z) - y) / len(y)
-        gradient = [np.sign(a) * (residual @ logit), residual.sum()]
+        gradient = [(residual * logit).sum(), residual.sum()]
         return float(value), np.array(gradient[: len(parameters)])
 
     options: dict[str, Any] = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-10}
-    begin = np.array([1.0, 0.0] if with_intercept else [1.0])
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
-    return Logistic(float(abs(found[0])), float(found[1]) if with_intercept else 0.0)
+    begin, bounds = ([1.0, 0.0], [(0, None), (None, None)]) if with_intercept else ([1.0], [(0, None)])
+    found = minimize(loss, np.array(begin), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return Logistic(float(found[0]), float(found[1]) if with_intercept else 0.0)
 
 
 def _logit(score: Array) -> Array:

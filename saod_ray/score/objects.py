@@ -40,11 +40,11 @@ class Objects:
         return cls(
             image_ids=images["image_id"].to_numpy(),
             start=np.searchsorted(table["position"].to_numpy(), np.arange(images.height + 1)),
-            label=table["label"].to_numpy(),
-            box=np.ascontiguousarray(table.select("x", "y", "x2", "y2").to_numpy()),
-            size=np.ascontiguousarray(table.select("w", "h").to_numpy()),
-            crowd=table["crowd"].to_numpy(),
-            zero_id=(table["object_id"] == 0).to_numpy(),
+            label=np.array(table["label"]),
+            box=np.array(table.select("x", "y", "x2", "y2"), order="C"),
+            size=np.array(table.select("w", "h"), order="C"),
+            crowd=np.array(table["crowd"]),
+            zero_id=np.array(table["object_id"] == 0),
             area=area_bits(table["area"].to_numpy()),
             classes=classes,
         )

@@ -21,6 +21,8 @@ def quality(sums: Statistics, settings: ScoreSettings) -> dict[str, float | None
     figures["idq"] = None
     if figures["lrp"] is not None and figures["laece"] is not None:
         figures["idq"] = harmonic(1 - figures["lrp"], 1 - figures["laece"], weights=settings.idq_weights)
+    elif figures["lrp"] == 1:  # nothing was detected, so there is nothing to be calibrated
+        figures["idq"] = 0.0
     return figures
 
 

@@ -92,14 +92,15 @@ def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: 
     columns = ["label", "score"] if known else ["label", "score", "box", "size"]
     rows = store.read_shard(detector, split, shard.name, columns)
     images = positions(objects.image_ids, rows.image_id, split)
-    label = rows.columns["label"]
+    # copies of what Arrow lends read-only: the kernels are compiled for arrays of one kind
+    label = np.array(rows.columns["label"])
     if len(label) and not 0 <= label.min() <= label.max() < objects.classes:
         raise SaodError(
             f"The shard {shard.name} of {detector} on {split} has labels outside of the use case's classes."
         )
     if known is None:
         box = rows.columns["box"].astype(np.float64)
-        size = rows.columns.get("size", box[:, 2:] - box[:, :2])
+        size = np.array(rows.columns["size"]) if "size" in rows.columns else box[:, 2:] - box[:, :2]
         ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
         detection, thing, iou = overlaps(images, rows.offsets, label, box, size, *ground)
         pairs = np.bincount(detection, minlength=len(label)).astype(np.uint16)

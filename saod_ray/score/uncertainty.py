@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -41,31 +41,30 @@ def per_detection(kind: str, columns: dict[str, Array], val: Range | None = None
     for name in columns_of(kind):
         if name not in columns:
             raise SaodError(f"The uncertainty '{kind}' needs the column '{name}', which this detector does not have.")
-    values: dict[str, Any] = {name: columns[name].astype(np.float64) for name in columns_of(kind)}
+    values = {name: columns[name].astype(np.float64) for name in columns_of(kind)}
     if kind == "score":
-        return np.asarray(1 - values["score"])
+        return 1 - values["score"]
     if kind == "determinant":
-        return np.prod(values["variance"], axis=1)
+        return values["variance"].prod(axis=1)
     if kind == "trace":
-        return np.sum(values["variance"], axis=1)
+        return values["variance"].sum(axis=1)
     if kind == "gaussian-entropy":
         return gaussian_entropy(values["variance"])
     if not kind.startswith("joint"):
-        return np.asarray(values[kind.replace("-", "_")])
-    entropy: Array = values["entropy"]
-    gaussian = gaussian_entropy(values["variance"])
+        return values[kind.replace("-", "_")]
+    entropy, gaussian = values["entropy"], gaussian_entropy(values["variance"])
     if kind == "joint-entropy":
-        return np.add(entropy, gaussian)
+        return entropy + gaussian
     if kind == "joint-entropy-balanced":  # App. C: four variables against one
-        return np.add(4 * entropy, gaussian)
+        return 4 * entropy + gaussian
     assert val is not None
-    return np.add(_scaled(entropy, val.entropy), _scaled(gaussian, val.gaussian))
+    return _scaled(entropy, val.entropy) + _scaled(gaussian, val.gaussian)
 
 
 def gaussian_entropy(variance: Array) -> Array:
     """H = 2 + 2 ln(2 pi) + ln(det)/2, with the logarithm taken before the product can underflow."""
     tiny = np.finfo(np.float64).tiny
-    return np.add(2 + 2 * math.log(2 * math.pi), 0.5 * np.log(np.maximum(variance, tiny)).sum(axis=1))
+    return 2 + 2 * math.log(2 * math.pi) + 0.5 * np.log(np.maximum(variance, tiny)).sum(axis=1)
 
 
 def _scaled(values: Array, bounds: tuple[float, float]) -> Array:

@@ -1,0 +1,245 @@
+"""The whole way from files to figures, against the reference and against itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from conftest import import_golden, saod_ray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from usecases import SPLITS, import_all, random_use_case
+
+from saod_ray.config import ScoreSettings
+from saod_ray.errors import SaodError
+from saod_ray.report.results import encoded, results
+from saod_ray.score.benchmark import Benchmark
+from saod_ray.store import ledger
+from saod_ray.store.ledger import Origin, Page
+from saod_ray.store.rows import LISTS, Rows
+from saod_ray.store.store import Store
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "calibrator": st.sampled_from(["linear", "isotonic", "histogram", "none"]),
+        "uncertainty": st.sampled_from(["score", "entropy", "ds"]),
+        "aggregate": st.sampled_from(["top-3", "top-1", "min", "mean", "sum", "top-12"]),
+        "image-threshold": st.sampled_from(["pseudo-ood", "tpr-0.95", "tpr-0.5", "0.6"]),
+        "detection-threshold": st.sampled_from(["lrp", "0.3", "0.5"]),
+        "tau": st.sampled_from([0.1, 0.3, 0.5]),
+        "bins": st.sampled_from([25, 10]),
+        "conventions": st.sampled_from(["official", "paper"]),
+    }
+)
+
+
+def score(uri: str, detectors: list[str], **chosen: object) -> dict[str, dict]:
+    got = Benchmark(Store.open(uri), ScoreSettings.of(**chosen)).score(detectors)
+    return {name: each.figures for name, each in got.items()}
+
+
+@settings(max_examples=120)
+@given(st.integers(0, 10**6), SETTINGS, st.integers(0, 1))
+def test_every_figure_is_the_references(tmp_path_factory, seed, chosen, first_id) -> None:
+    folder = tmp_path_factory.mktemp("case")
+    data = random_use_case(folder, seed, first_id=first_id)
+    import_all(str(folder / "store"), folder, shard_images=5)
+    figures = score(str(folder / "store"), ["d"], **{key.replace("-", "_"): value for key, value in chosen.items()})[
+        "d"
+    ]
+    expected = reference.benchmark(data, chosen)
+    for path, value in expected.items():
+        got = figures
+        for key in path.split("."):
+            got = got[key]
+        if path == "detection_thresholds":
+            assert [math.nan if v is None else v for v in got.values()] == pytest.approx(value, nan_ok=True, abs=1e-12)
+        elif isinstance(value, float) and math.isnan(value):
+            assert got is None, path
+        else:
+            assert got == pytest.approx(value, abs=1e-9), path
+    shutil.rmtree(folder)
+
+
+def results_bytes(uri: str, **chosen: object) -> bytes:
+    store, asked = Store.open(uri), ScoreSettings.of(**chosen)
+    return encoded(results(store, asked, Benchmark(store, asked).score(store.detectors()), partial=False))
+
+
+def shuffled_copy(source: Store, uri: str, seed: int) -> None:
+    """The same detections in shards of random sizes, with random rows, under random names."""
+    rng = np.random.default_rng(seed)
+    shutil.copytree(source.folder.path("manifest"), Path(uri) / "manifest")
+    shutil.copy(source.folder.path("use-case.json"), uri)
+    target = Store.open(uri)
+    for split in source.splits:
+        (page,) = source.pages("toy", split)
+        (shard,) = page.shards
+        rows = source.read_shard("toy", split, shard.name)
+        order = rng.permutation(len(rows.image_id))
+        cuts = np.sort(rng.integers(0, len(order) + 1, 3))
+        shards = []
+        for number, part in enumerate(np.split(order, cuts)):
+            name = f"{rng.integers(1 << 30):08x}{number}"
+            shards.append(target.write_shard("toy", split, name, take(rows, part)))
+        origin = Origin(page.origin.kind, page.origin.file, page.origin.sha256)
+        ledger.write_page(target.folder, Page("toy", split, "all", origin, shards))
+
+
+def take(rows: Rows, images: np.ndarray) -> Rows:
+    at = [np.arange(rows.offsets[i], rows.offsets[i + 1]) for i in images]
+    flat = np.concatenate([np.empty(0, np.int64), *at])
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in at])]).astype(np.int64)
+    columns = {name: rows.columns[name][flat] for name in LISTS if name in rows.columns}
+    return Rows(rows.image_id[images], offsets, columns)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"calibrator": "isotonic", "aggregate": "sum"}, {"conventions": "paper"}])
+def test_results_do_not_depend_on_shards_or_rows(golden_store, tmp_path, chosen) -> None:
+    expected = results_bytes(golden_store.uri, **chosen)
+    for size in (1, 7, 100):
+        import_golden(str(tmp_path / f"size{size}"), shard_images=size)
+        assert results_bytes(str(tmp_path / f"size{size}"), **chosen) == expected
+    for seed in (1, 2):
+        uri = tmp_path / f"shuffled{seed}"
+        uri.mkdir()
+        shuffled_copy(golden_store, str(uri), seed)
+        assert results_bytes(str(uri), **chosen) == expected
+
+
+def test_results_do_not_depend_on_threads(golden_store, tmp_path) -> None:
+    texts = set()
+    for threads in ("1", "2", "8"):
+        shutil.copytree(golden_store.uri, tmp_path / threads, ignore=shutil.ignore_patterns("cache", "results.json"))
+        run = saod_ray("score", tmp_path / threads, "--json", env={"POLARS_MAX_THREADS": threads})
+        assert run.returncode == 0, run.stderr
+        texts.add(run.stdout)
+        assert run.stdout == (tmp_path / threads / "results.json").read_text()
+    assert len(texts) == 1
+
+
+# incremental scoring -------------------------------------------------------------------------------------------
+
+
+def cache_files(store: Store) -> dict[str, int]:
+    base = Path(store.folder.path("cache"))
+    return {str(path.relative_to(base)): path.stat().st_mtime_ns for path in base.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def two(tmp_path) -> Store:
+    """A store with one detector scored."""
+    random_use_case(tmp_path / "case", seed=5)
+    import_all(str(tmp_path / "store"), tmp_path / "case", "a", shard_images=5)
+    score(str(tmp_path / "store"), ["a"])
+    return Store.open(str(tmp_path / "store"))
+
+
+def test_a_second_scoring_starts_from_the_cache(two) -> None:
+    before = cache_files(two)
+    assert before
+    cold = score(two.uri, ["a"], calibrator="histogram", tau=0.3, aggregate="top-5")
+    after = cache_files(two)
+    assert {name: after[name] for name in before} == before  # nothing was computed again
+    assert len(after) == len(before) + 1  # the result itself
+    shutil.rmtree(two.folder.path("cache"))
+    assert score(two.uri, ["a"], calibrator="histogram", tau=0.3, aggregate="top-5") == cold
+
+
+def test_adding_a_detector_scores_only_that_one(two, tmp_path) -> None:
+    before = cache_files(two)
+    random_use_case(tmp_path / "case", seed=5)
+    for split in SPLITS:  # another detector: the first one's detections with other scores
+        path = tmp_path / "case" / f"{split}.detections.json"
+        rows = json.loads(path.read_text())
+        path.write_text(json.dumps([row | {"score": row["score"] / 2} for row in rows]))
+    import_all(two.uri, tmp_path / "case", "b", shard_images=5)
+    both = score(two.uri, ["a", "b"])
+    after = cache_files(two)
+    assert {name: after[name] for name in before} == before
+    assert both["a"] == score(two.uri, ["a"])["a"]
+    assert both["a"]["image_threshold"] != both["b"]["image_threshold"]
+
+
+def test_a_damaged_cache_is_not_trusted(two) -> None:
+    expected = score(two.uri, ["a"])
+    for path in Path(two.folder.path("cache")).rglob("*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            path.write_bytes(data)
+    assert score(two.uri, ["a"]) == expected
+
+
+def test_a_cache_that_cannot_be_written_costs_no_result(two) -> None:
+    expected = score(two.uri, ["a"])
+    cache = Path(two.folder.path("cache"))
+    shutil.rmtree(cache)
+    cache.write_text("a file where the folder should be")
+    assert score(two.uri, ["a"]) == expected
+
+
+# what is missing ------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_split_is_refused_and_partial_says_so(two, tmp_path) -> None:
+    shutil.rmtree(two.folder.path("ledger/a/id-c3"))
+    with pytest.raises(SaodError, match=r"incomplete: id-c3 \(14 images\) missing; complete it with `saod-ray import"):
+        score(two.uri, ["a"])
+    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].figures
+    assert figures["coverage"]["id-c3"]["missing"] == 14
+    assert figures["shift"]["idq"] is not None
+    assert "id-c3" not in figures["accuracy"]
+
+
+def test_partial_without_ood_or_shift_has_nulls(two) -> None:
+    for split in ("ood", "id-c1", "id-c3", "id-c5"):
+        shutil.rmtree(two.folder.path(f"ledger/a/{split}"))
+    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].figures
+    assert figures["daq"] is None and figures["ood"]["ba"] is None and figures["shift"]["lrp"] is None
+    assert figures["id"]["lrp"] is not None
+    shutil.rmtree(two.folder.path("ledger/a/val"))
+    with pytest.raises(SaodError, match="has no detections on val"):
+        Benchmark(two, ScoreSettings(), partial=True).score(["a"])
+
+
+def test_without_corruption_daq_has_two_parts(tmp_path) -> None:
+    random_use_case(tmp_path / "case", seed=9)
+    file = tmp_path / "case" / "use-case.toml"
+    file.write_text(file.read_text().replace('annotations = "id.json"', 'annotations = "id.json"\nseverities = []'))
+    from saod_ray.config import UseCase
+    from saod_ray.store.importing import import_results
+
+    case = UseCase.load(file)
+    assert case.splits_of() == ["val", "pseudo-ood", "id", "ood"]
+    for split in case.splits_of():
+        import_results(str(tmp_path / "store"), case, "d", split, tmp_path / "case" / f"{split}.detections.json")
+    figures = score(str(tmp_path / "store"), ["d"])["d"]
+    ba, idq = figures["ood"]["ba"], figures["id"]["idq"]
+    assert figures["daq"] == pytest.approx(2 / (1 / ba + 1 / idq) if ba and idq else 0)
+    assert figures["shift"]["lrp"] is None
+
+
+def test_a_failed_image_is_rejected_and_counted(two) -> None:
+    (page,) = two.pages("a", "id")
+    rows = two.read_shard("a", "id", page.shards[0].name)
+    status = ["failed", *["ok"] * (len(rows.image_id) - 1)]
+    drop = rows.offsets[1]
+    changed = Rows(
+        rows.image_id,
+        np.concatenate([[0], rows.offsets[1:] - drop]),
+        {name: values[drop:] for name, values in rows.columns.items()},
+        status,
+        ["The file is truncated.", *[None] * (len(status) - 1)],
+        [None] * len(status),
+    )
+    shard = two.write_shard("a", "id", "0" * 32, changed)
+    ledger.write_page(two.folder, Page("a", "id", "all", page.origin, [shard, *page.shards[1:]]))
+    figures = score(two.uri, ["a"])["a"]
+    assert figures["coverage"]["id"]["failed"] == 1
+    assert two.read_shard("a", "id", "0" * 32).error[0] == "The file is truncated."

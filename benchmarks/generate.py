@@ -51,10 +51,12 @@ def scene(rng: np.random.Generator, images: int, classes: int) -> Scene:
     return Scene(images, np.repeat(np.arange(images), counts), label, np.round(np.concatenate([corner, size], 1), 2))
 
 
-def detections(rng: np.random.Generator, world: Scene, first: int, last: int, classes: int, drift: float) -> Rows:
-    """Detections on images first to last, by falling score."""
+def detections(
+    rng: np.random.Generator, world: Scene, first: int, last: int, classes: int, drift: float, many: int = 88
+) -> Rows:
+    """Detections on images first to last, about `many` each, by falling score."""
     start, end = np.searchsorted(world.image, [first, last])
-    wanted = np.clip(rng.normal(88, 18, last - first), 0, 100).astype(np.int64)
+    wanted = np.clip(rng.normal(many, many / 5, last - first), 0, 100).astype(np.int64)
     wanted[rng.random(last - first) < 0.003] = 0
     copies = rng.poisson(5.0, end - start) * (rng.random(end - start) > drift * 0.7)
     thing = np.repeat(np.arange(start, end), copies)

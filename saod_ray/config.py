@@ -175,7 +175,8 @@ def source_of(split: str) -> str:
 
 def _first(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
     """The first complaint as a sentence."""
-    first = error.errors()[0]
+    complaints = error.errors()
+    first = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         key = str(first["loc"][-1])

@@ -19,9 +19,8 @@ from saod_ray.errors import SaodError
 from saod_ray.score import ap, laece, thresholds
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.coverage import Coverage, coverage, refuse_gaps
-from saod_ray.score.objects import Objects
 from saod_ray.score.quality import AFTER_PAPER_BINS, after_paper, per_class, quality
-from saod_ray.score.split import FORMAT, Split, entropy_ranges, image_uncertainty, load
+from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.statistics import Statistics, statistics
 from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold, match
 from saod_ray.store.cache import content_key
@@ -65,14 +64,12 @@ class Benchmark:
     """A scoring of some of a store's detectors under one set of settings."""
 
     def __init__(self, store: Store, settings: ScoreSettings, partial: bool = False) -> None:
-        self.store = store
+        self.store = store.snapshot()
         self.settings = settings
         self.partial = partial
         self.classes = store.description.classes
-        manifests = {source: store.manifest(source) for source in ("val", "id", "ood")}
-        self.objects = {source: Objects.of(each, len(self.classes)) for source, each in manifests.items()}
+        self.objects = {source: ground_truth(self.store, source) for source in ("val", "id", "ood")}
         self.totals = {source: len(each.image_ids) for source, each in self.objects.items()}
-        self.subsets = manifests["ood"].images.sort("image_id")["subset"].to_numpy()
 
     def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
         """Score the detectors; those whose shards and settings were scored before are looked up."""
@@ -251,7 +248,7 @@ class Benchmark:
         if "id" not in seen or "ood" not in seen or not len(seen["ood"].images):
             return {**nothing, "subsets": {}}
         inside, outside = seen["id"], seen["ood"]
-        subset = self.subsets[outside.images]
+        subset = self.objects["ood"].subset[outside.images]
 
         def figures(chosen: Array) -> dict[str, Any]:
             if not chosen.any():
@@ -266,7 +263,8 @@ class Benchmark:
 
         whole = figures(np.ones(len(subset), bool))
         names = self.store.description.subsets
-        return {**whole, "subsets": {name: whole if len(names) == 1 else figures(subset == name) for name in names}}
+        each = [whole] if len(names) == 1 else [figures(subset == number) for number in range(len(names))]
+        return {**whole, "subsets": dict(zip(names, each, strict=True))}
 
     def _daq(self, figures: dict[str, Any], with_shift: bool) -> float | None:
         values = [figures["ood"]["ba"], figures["id"]["idq"], figures["shift"]["idq"]][: 3 if with_shift else 2]

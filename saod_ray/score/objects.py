@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
-from saod_ray.data.manifest import Manifest
+if TYPE_CHECKING:
+    from saod_ray.data.manifest import Manifest
 
 Array = np.ndarray
 # all, small, medium, large: a box on a border belongs to both sides, as in pycocotools
@@ -16,7 +18,10 @@ AREA_RANGES = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 @dataclass(frozen=True)
 class Objects:
-    """Objects of image i are at start[i] to start[i + 1]: the non-crowd ones first, otherwise in file order."""
+    """Objects of image i are at start[i] to start[i + 1]: the non-crowd ones first, otherwise in file order.
+
+    `subset` numbers the subset that each image is of, by the order in which the use case names them.
+    """
 
     image_ids: Array
     start: Array
@@ -26,14 +31,20 @@ class Objects:
     crowd: Array
     zero_id: Array
     area: Array
+    subset: Array
     classes: int
 
     @classmethod
-    def of(cls, manifest: Manifest, classes: int) -> Objects:
+    def of(cls, manifest: Manifest, classes: int, subsets: Sequence[str] = ()) -> Objects:
         """Join the objects with their images by rising image id."""
-        images = manifest.images.select("image_id").sort("image_id").with_row_index("position")
+        import polars as pl
+
+        images = manifest.images.select("image_id", "subset").sort("image_id").with_row_index("position")
+        number = {name: k for k, name in enumerate(subsets)}
         table = (
-            manifest.objects.join(images, on="image_id", how="inner", maintain_order="left")
+            manifest.objects.join(
+                images.select("image_id", "position"), on="image_id", how="inner", maintain_order="left"
+            )
             .sort("position", "crowd", maintain_order=True)
             .with_columns(x2=pl.col("x") + pl.col("w"), y2=pl.col("y") + pl.col("h"))
         )
@@ -46,6 +57,7 @@ class Objects:
             crowd=np.array(table["crowd"]),
             zero_id=np.array(table["object_id"] == 0),
             area=area_bits(table["area"].to_numpy()),
+            subset=np.array([number.get(name, 0) for name in images["subset"]], np.int16),
             classes=classes,
         )
 

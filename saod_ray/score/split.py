@@ -68,6 +68,18 @@ class Split:
         return replace(some, images=self.images[keep], offsets=np.concatenate([[0], np.cumsum(counts)]))
 
 
+def ground_truth(store: Store, source: str) -> Objects:
+    """The objects of val, id or ood, as arrays that are made once."""
+    known = store.description
+    key = content_key("objects", str(FORMAT), known.manifests[source], str(len(known.classes)), *known.subsets)
+    arrays = store.cache.arrays(key)
+    if arrays is not None:
+        return Objects(**arrays, classes=len(known.classes))
+    made = Objects.of(store.manifest(source), len(known.classes), known.subsets)
+    store.cache.put_arrays(key, {name: value for name, value in vars(made).items() if name != "classes"})
+    return made
+
+
 def load(
     store: Store, detector: str, split: str, objects: Objects, keep: Callable[[Split], Array] | None = None
 ) -> Split:

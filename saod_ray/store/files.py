@@ -15,7 +15,8 @@ import pyarrow.fs as pafs
 
 from saod_ray.errors import SaodError
 
-_LEFTOVER = re.compile(r"\.(?P<host>[^/]+)-(?P<pid>\d+)-[0-9a-f]{8}\.tmp$")
+_HOST = socket.gethostname()
+_LEFTOVER = re.compile(rf"\.{re.escape(_HOST)}-(?P<pid>\d+)-[0-9a-f]{{8}}\.tmp$")
 
 
 class Folder:
@@ -82,7 +83,7 @@ class Folder:
 
     def _put_on_disk(self, target: Path, data: bytes | memoryview | pa.Buffer, durable: bool) -> None:
         self._make_folder(target.parent)
-        beside = target.with_name(f".{target.name}.{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        beside = target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
         try:
             with beside.open("wb") as file:
                 file.write(data)
@@ -122,7 +123,7 @@ class Folder:
         count = 0
         for path in Path(self.path(name)).rglob(".*.tmp"):
             match = _LEFTOVER.search(path.name)
-            if match and match["host"] == socket.gethostname() and not _alive(int(match["pid"])):
+            if match and not _alive(int(match["pid"])):
                 path.unlink(missing_ok=True)
                 count += 1
         return count

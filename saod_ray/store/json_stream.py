@@ -31,7 +31,7 @@ def scan(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, int]:
     `state` is depth, in a string, after a backslash, what may stand next; it carries over to the next call.
     """
     depth, in_string, escaped, expected = state
-    whole = 0
+    whole, mistake = 0, -1
     for i in range(start, data.size):
         c = data[i]
         if in_string:
@@ -66,9 +66,10 @@ def scan(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, int]:
             data[i] = 32
             depth, expected = 1, FIRST
         else:
-            return whole, i
+            mistake = i
+            break
     state[0], state[1], state[2], state[3] = depth, in_string, escaped, expected
-    return whole, -1
+    return whole, mistake
 
 
 class JsonList:
@@ -117,7 +118,7 @@ class JsonList:
             raise SaodError(f"{self.path} is not a whole gzip file ({error}): fetch or write it again.") from None
 
     def _malformed(self, position: int, state: np.ndarray) -> SaodError:
-        if state[3] == BEGIN and state[0] == 0:
+        if state[3] == BEGIN:
             return SaodError(f"{self.path} is not a JSON list of detections: it must begin with '['.")
         return SaodError(f"{self.path} is not JSON: there is a mistake at byte {position:,}; mend or write it again.")
 

@@ -16,19 +16,20 @@ import io
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
-import polars as pl
 
 from saod_ray.config import UseCase, source_of, split_names
-from saod_ray.data import coco
-from saod_ray.data.manifest import Manifest
 from saod_ray.errors import SaodError, did_you_mean, some
 from saod_ray.store import ledger, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.files import Folder
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.rows import Rows
+
+if TYPE_CHECKING:
+    from saod_ray.data.manifest import Manifest
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
@@ -55,6 +56,10 @@ class Store:
         self.uri = uri
         self.cache = Cache(self.folder)
 
+    def snapshot(self) -> Snapshot:
+        """This store with its ledger as it is now."""
+        return Snapshot(self.uri)
+
     # the use case -------------------------------------------------------------------------------------------
 
     @classmethod
@@ -68,6 +73,8 @@ class Store:
     @classmethod
     def of_use_case(cls, uri: str, case: UseCase) -> Store:
         """The store of this use case, made when it is not there and refused when it holds another."""
+        from saod_ray.data import coco
+
         store = cls(uri)
         subsets = [subset.annotations for subset in case.splits.ood if subset.annotations is not None]
         names = [case.splits.val.annotations, case.splits.id.annotations, *subsets]
@@ -85,6 +92,8 @@ class Store:
         return store
 
     def _describe(self, case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> None:
+        from saod_ray.data import coco
+
         val, test = case.splits.val, case.splits.id
         val_file = coco.parse(data[val.annotations], val.annotations)
         classes = coco.classes_of(case, val_file)
@@ -127,6 +136,10 @@ class Store:
 
     def manifest(self, source: str) -> Manifest:
         """The images and objects of val, id or ood."""
+        import polars as pl
+
+        from saod_ray.data.manifest import Manifest
+
         tables = []
         for part in ("images", "objects"):
             name = f"manifest/{source}.{part}.parquet"
@@ -195,6 +208,20 @@ class Store:
             empty=content.empty(),
             failed=content.failed(),
         )
+
+
+class Snapshot(Store):
+    """A store whose ledger is read once: what a scoring looks at does not change under it."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self._pages: dict[tuple[str, str], list[Page]] = {}
+
+    def pages(self, detector: str, split: str) -> list[Page]:
+        """The ledger of a detector's split, as it was when it was first asked for."""
+        if (detector, split) not in self._pages:
+            self._pages[detector, split] = super().pages(detector, split)
+        return self._pages[detector, split]
 
 
 def check_name(detector: str) -> None:

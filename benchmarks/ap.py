@@ -1,0 +1,82 @@
+"""COCO AP of 10,000 images, reading included, against faster-coco-eval and pycocotools: python -m benchmarks.ap.
+
+Each is a process of its own: ours reads the store's shards, theirs the same detections as COCO JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measure import cost_of, python, saod_ray, workspace
+from saod_ray.score import ap, split
+from saod_ray.store.store import Store
+
+PEER = """
+import sys, json
+if sys.argv[1] == "pycocotools":
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+else:
+    from faster_coco_eval import COCO, COCOeval_faster as COCOeval
+truth = COCO(sys.argv[2])
+run = COCOeval(truth, truth.loadRes(sys.argv[3]), "bbox")
+run.evaluate()
+run.accumulate()
+run.summarize()
+json.dump(float(run.stats[0]), open(sys.argv[4], "w"))
+"""
+
+
+@dataclass(frozen=True)
+class MediumSet:
+    store: Path
+    truth: Path
+    detections: Path
+    count: int
+
+
+def medium_set() -> MediumSet:
+    """10,000 ID images as a store and as COCO JSON, made once."""
+    place = workspace("medium")
+    found = place / "id.detections.json"
+    if not found.exists():
+        shutil.rmtree(place, ignore_errors=True)
+        cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", "medium")
+        saod_ray("export", place / "store", "--detector", "a", "--split", "id", "--out", found)
+    shards = Store.open(str(place / "store")).shards("a", "id")
+    return MediumSet(place / "store", place / "id.json", found, sum(shard.detections for shard in shards))
+
+
+def ours(uri: str, out: str) -> None:
+    """AP alone from the shards, with nothing cached."""
+    store = Store.open(uri)
+    objects = split.ground_truth(store, "id")
+    figures = ap.accuracy(split.load(store, "a", "id", objects), objects, zero_id_misses=True)
+    Path(out).write_text(json.dumps(figures["ap"]))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["ours"]:
+        return ours(*sys.argv[2:4])
+    medium = medium_set()
+    print(f"AP of {medium.count:,} detections on 10,000 images")
+    out = workspace("medium") / "ap.json"
+    values, costs = {}, {}
+    for _ in range(2):  # the first run may have to compile
+        shutil.rmtree(medium.store / "cache", ignore_errors=True)
+        costs["saod-ray"] = cost_of(sys.executable, "-m", "benchmarks.ap", "ours", medium.store, out)
+    values["saod-ray"] = json.loads(out.read_text())
+    for peer in ("faster-coco-eval", "pycocotools"):
+        costs[peer] = python(PEER, peer, medium.truth, medium.detections, out)
+        values[peer] = json.loads(out.read_text())
+    for name, cost in costs.items():
+        print(f"{name:18}{cost}   AP {values[name]:.15f}   {cost.cpu / costs['saod-ray'].cpu:6.1f} times ours")
+    return None
+
+
+if __name__ == "__main__":
+    main()

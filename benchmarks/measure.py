@@ -1,0 +1,46 @@
+"""What a process costs: CPU seconds, wall seconds and peak memory of a child, all of its start-up included."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    cpu: float
+    wall: float
+    gib: float
+
+    def __str__(self) -> str:
+        return f"{self.cpu:7.2f} CPU-s  {self.wall:7.2f} s  {self.gib:5.2f} GiB"
+
+
+def cost_of(*command: object) -> Cost:
+    """Run a command to its end; its output is thrown away unless it fails."""
+    began = time.monotonic()
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} failed:\n{output.decode()}")
+    return Cost(usage.ru_utime + usage.ru_stime, time.monotonic() - began, usage.ru_maxrss / 2**20)
+
+
+def saod_ray(*args: object) -> Cost:
+    return cost_of(sys.executable, "-m", "saod_ray", *args)
+
+
+def python(code: str, *args: object) -> Cost:
+    return cost_of(sys.executable, "-c", code, *args)
+
+
+def workspace(name: str) -> Path:
+    """Where a benchmark keeps what it generated, for the next time."""
+    return Path("runs") / "bench" / name

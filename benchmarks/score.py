@@ -1,0 +1,77 @@
+"""Score a full-size detector cold, and again with other settings: python -m benchmarks.score [--scale full].
+
+The peer measured beside it is pycocotools doing one of the several matchings that a published evaluation consists of:
+loading 10,000 test images' detections as JSON and matching them at one IoU threshold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from benchmarks import ap, generate
+from benchmarks.measure import Cost, cost_of, python, saod_ray, workspace
+from saod_ray.store.store import Store
+
+# the published evaluation on this kind of machine, as stated where the project began; it is not measured here
+OFFICIAL_CPU, OFFICIAL_DETECTIONS, OFFICIAL_GIB = 600.0, 25_000_000, 14.0
+
+PEER = """
+import sys, numpy
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+truth = COCO(sys.argv[1])
+run = COCOeval(truth, truth.loadRes(sys.argv[2]), "bbox")
+run.params.iouThrs = numpy.array([0.1])
+run.params.areaRng, run.params.areaRngLbl = [[0, 1e10]], ["all"]
+run.evaluate()
+run.accumulate()
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=list(generate.SIZES), default="full")
+    parser.add_argument("--no-peer", action="store_true", help="skip the minute that pycocotools takes")
+    options = parser.parse_args()
+    place = workspace(f"score-{options.scale}")
+    if not (place / "store" / "ledger" / "a" / "ood").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", options.scale)
+    store = Store.open(str(place / "store"))
+    count = sum(shard.detections for split in store.splits for shard in store.shards("a", split))
+    saod_ray("score", store.uri, "--partial")  # compiles the kernels on a machine that has not yet
+    shutil.rmtree(place / "store" / "cache")
+    print(f"{count:,} detections on {sum(s.images for x in store.splits for s in store.shards('a', x)):,} images")
+    cold = saod_ray("score", store.uri)
+    print(f"first scoring               {cold}   {count / cold.cpu:12,.0f} detections per CPU-second")
+    again: dict[str, Cost] = {}
+    for name, args in {
+        "calibrator isotonic": ["--calibrator", "isotonic"],
+        "calibrator histogram": ["--calibrator", "histogram"],
+        "tau 0.5": ["--tau", "0.5"],
+        "aggregate top-5": ["--aggregate", "top-5"],
+        "the same again": [],
+    }.items():
+        again[name] = saod_ray("score", store.uri, *args)
+        print(f"again, {name:21}{again[name]}   {again[name].cpu / cold.cpu:5.2f} of the first")
+    official = OFFICIAL_DETECTIONS / OFFICIAL_CPU
+    print(
+        f"stated for the published evaluation: {OFFICIAL_CPU:.0f} CPU-s and {OFFICIAL_GIB:.0f} GiB for {OFFICIAL_DETECTIONS:,}"
+    )
+    print(
+        f"  ratio in detections per CPU-second (first scoring, against that statement): {count / cold.cpu / official:.0f}"
+    )
+    if not options.no_peer:
+        medium = ap.medium_set()
+        peer = python(PEER, medium.truth, medium.detections)
+        rate = medium.count / peer.cpu
+        print(f"pycocotools, one matching   {peer}   {rate:12,.0f} detections per CPU-second")
+        print(
+            f"  ratio in detections per CPU-second (all of the scoring against one matching): {count / cold.cpu / rate:.0f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Bytes of a store's shards, and the time to scan them, against the same detections as COCO JSON: python -m benchmarks.shards."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from benchmarks.ap import medium_set
+from benchmarks.measure import workspace
+from saod_ray.store.store import Store
+
+
+def main() -> None:
+    medium = medium_set()
+    store = Store.open(str(medium.store))
+    shards = store.shards("a", "id")
+    began = time.process_time()
+    for shard in shards:
+        store.read_shard("a", "id", shard.name)
+    scan = time.process_time() - began
+    began = time.process_time()
+    rows = json.loads(medium.detections.read_bytes())
+    load = time.process_time() - began
+    kept = sum(shard.bytes for shard in shards)
+    size = medium.detections.stat().st_size
+    print(f"{medium.count:,} detections with two uncertainties")
+    print(f"shards {kept / 1e6:7.1f} MB, scanned in {scan:6.3f} CPU-s")
+    print(
+        f"JSON   {size / 1e6:7.1f} MB, loaded in  {load:6.3f} CPU-s: {size / kept:.1f} times the bytes, {load / scan:.0f} times the CPU"
+    )
+    for row in rows:
+        del row["uncertainty"]
+    bare = workspace("medium") / "bare.json"
+    bare.write_text(json.dumps(rows))
+    without = _without_uncertainties(store, [shard.name for shard in shards])
+    print(
+        f"without uncertainties: shards {without / 1e6:.1f} MB, JSON {bare.stat().st_size / 1e6:.1f} MB: {bare.stat().st_size / without:.1f} times"
+    )
+    Path(bare).unlink()
+
+
+def _without_uncertainties(store: Store, names: list[str]) -> int:
+    from dataclasses import replace
+
+    total = 0
+    for name in names:
+        rows = store.read_shard("a", "id", name)
+        kept = {key: values for key, values in rows.columns.items() if key in ("label", "box", "score")}
+        total += replace(rows, columns=kept).to_parquet().size
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import saod_ray, write_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saod_ray.config import UseCase
+from saod_ray.errors import SaodError
+from saod_ray.store.exporting import export_results
+from saod_ray.store.importing import import_results
+from saod_ray.store.rows import LISTS
+from saod_ray.store.store import Store
+
+TRUTH = {
+    "images": [{"id": i, "file_name": f"{i}.jpg"} for i in (30, 10, 20)],
+    "annotations": [{"id": 1, "image_id": 10, "category_id": 7, "bbox": [0, 0, 5, 5]}],
+    "categories": [{"id": 7, "name": "seven"}, {"id": 3, "name": "three"}],
+}
+GOOD = {"image_id": 10, "category_id": 7, "bbox": [1.5, 2.25, 10.1, 20.7], "score": 0.75}
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> UseCase:
+    write_json(tmp_path / "truth.json", TRUTH)
+    (tmp_path / "use-case.toml").write_text(
+        'name = "tiny"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+        '[[splits.ood]]\nname = "near"\nannotations = "truth.json"\n[[splits.ood]]\nname = "far"\nannotations = "truth.json"\n'
+    )
+    return UseCase.load(tmp_path / "use-case.toml")
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def by_content(rows: list[dict]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+# the round trip ---------------------------------------------------------------------------------------------------
+
+NUMBER = st.one_of(
+    st.floats(0, 700, width=32).map(float),  # what detectors write
+    st.integers(0, 700_000).map(lambda k: k / 1000),  # rounded decimals
+    st.floats(0, 700),  # anything
+)
+DETECTION = st.fixed_dictionaries(
+    {
+        "image_id": st.sampled_from([10, 20, 30]),
+        "category_id": st.sampled_from([3, 7]),
+        "bbox": st.tuples(NUMBER, NUMBER, NUMBER, NUMBER).map(list),
+        "score": st.one_of(st.floats(0, 1, width=32).map(float), st.floats(0, 1)),
+    }
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(DETECTION, max_size=12), st.integers(0, 4), st.booleans(), st.integers(1, 3))
+def test_import_then_export_gives_the_same_detections(
+    tmp_path_factory, rows, uncertainties, variance, shard_images
+) -> None:
+    folder = tmp_path_factory.mktemp("trip")
+    write_json(folder / "truth.json", TRUTH)
+    (folder / "use-case.toml").write_text(
+        'name = "tiny"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+    )
+    rng = np.random.default_rng(len(rows))
+    for row in rows:
+        if uncertainties:
+            row["uncertainty"] = rng.random(uncertainties).tolist()
+        if variance:
+            row["variance"] = rng.random(4).tolist()
+    file = write_json(folder / "in.json", rows)
+    case = UseCase.load(folder / "use-case.toml")
+    import_results(str(folder / "store"), case, "d", "val", file, shard_images=shard_images)
+    for name in ("out.json", "out.json.gz"):
+        count = export_results(Store.open(str(folder / "store")), "d", "val", folder / name)
+        opened = gzip.open if name.endswith(".gz") else open
+        with opened(folder / name) as back:
+            again = json.load(back)
+        assert count == len(again) == len(rows)
+        assert by_content(again) == by_content(rows)
+        for image in (10, 20, 30):  # the order within an image stays
+            assert [r for r in again if r["image_id"] == image] == [r for r in rows if r["image_id"] == image]
+
+
+def test_float32_stays_float32_and_more_digits_stay_float64(case, tmp_path) -> None:
+    single = {**GOOD, "bbox": [1.5, 2.25, 10.125, 20.75], "score": float(np.float32(0.3))}
+    for name, row, box, score, size in (
+        ("a", single, np.float32, np.float32, False),
+        ("b", {**GOOD, "bbox": [100.1, 0, 10.1, 1]}, np.float64, np.float32, True),  # 100.1 + 10.1 - 100.1 is not 10.1
+        ("c", {**single, "score": 0.3}, np.float32, np.float64, False),
+    ):
+        file = write_json(tmp_path / "d.json", [row])
+        page = import_results(str(tmp_path / "store"), case, name, "val", file)
+        rows = Store.open(str(tmp_path / "store")).read_shard(name, "val", page.shards[0].name)
+        assert (rows.columns["box"].dtype, rows.columns["score"].dtype) == (box, score)
+        assert ("size" in rows.columns) == size
+
+
+def test_images_without_detections_are_rows_too(case, tmp_path) -> None:
+    page = import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", [GOOD, GOOD]))
+    (shard,) = page.shards
+    assert (shard.images, shard.detections, shard.empty, shard.failed) == (3, 2, 2, 0)
+    rows = Store.open(str(tmp_path / "store")).read_shard("d", "id", shard.name)
+    assert rows.image_id.tolist() == [10, 20, 30]
+    assert np.diff(rows.offsets).tolist() == [2, 0, 0]
+    assert rows.columns["label"].tolist() == [1, 1]  # category 7 is the second by rising id
+    page = import_results(str(tmp_path / "store"), case, "d", "val", write_json(tmp_path / "d.json", []))
+    assert page.shards[0].empty == 3
+
+
+def test_the_schema_is_the_contract(case, tmp_path) -> None:
+    import pyarrow.parquet as pq
+
+    import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", [GOOD]))
+    (file,) = (tmp_path / "store" / "detections" / "d" / "id").iterdir()
+    schema = pq.read_schema(file)
+    assert schema.names == ["image_id", "status", "error", "corruption", *LISTS]
+    assert str(schema.field("label").type) == "list<element: int16 not null>"
+    assert str(schema.field("box").type) == "list<element: fixed_size_list<element: double not null>[4] not null>"
+    assert str(schema.field("variance").type) == "list<element: fixed_size_list<element: float not null>[4] not null>"
+    polars = pytest.importorskip("polars")
+    frame = polars.read_parquet(file)
+    assert frame["box"].explode().drop_nulls().to_list() == [[1.5, 2.25, 11.6, 22.95]]
+
+
+def test_names_follow_content(case, tmp_path) -> None:
+    file = write_json(tmp_path / "d.json", [GOOD])
+    first = import_results(str(tmp_path / "one"), case, "d", "id", file)
+    again = import_results(str(tmp_path / "two"), case, "d", "id", file)
+    assert first == again
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "two")
+    other = import_results(str(tmp_path / "one"), case, "d", "val", file)
+    assert other.shards[0].name != first.shards[0].name
+
+
+def test_ood_subsets_that_share_ids_are_imported_one_by_one(case, tmp_path) -> None:
+    uri, file = str(tmp_path / "store"), write_json(tmp_path / "d.json", [GOOD])
+    with pytest.raises(SaodError, match=r"share image ids: import them one by one, with --split ood/near, ood/far"):
+        import_results(uri, case, "d", "ood", file)
+    for subset in ("near", "far"):
+        import_results(uri, case, "d", f"ood/{subset}", file)
+    store = Store.open(uri)
+    shards = store.shards("d", "ood")
+    ids = [i for shard in shards for i in store.read_shard("d", "ood", shard.name).image_id.tolist()]
+    assert sorted(ids) == [0, 1, 2, 3, 4, 5]
+    export_results(store, "d", "ood/far", tmp_path / "far.json")
+    assert json.loads((tmp_path / "far.json").read_text()) == [GOOD]
+
+
+def test_a_second_import_needs_replace(case, tmp_path) -> None:
+    uri = str(tmp_path / "store")
+    import_results(uri, case, "d", "id", write_json(tmp_path / "d.json", [GOOD]))
+    before = snapshot(tmp_path / "store")
+    other = write_json(tmp_path / "e.json", [GOOD, GOOD])
+    with pytest.raises(SaodError, match="has detections of 'd' on id already: add --replace"):
+        import_results(uri, case, "d", "id", other)
+    assert snapshot(tmp_path / "store") == before
+    import_results(uri, case, "d", "id", other, replace=True)
+    store = Store.open(uri)
+    assert [shard.detections for shard in store.shards("d", "id")] == [2]
+    assert len(list((tmp_path / "store" / "detections" / "d" / "id").iterdir())) == 1
+
+
+def test_a_store_holds_one_use_case(case, tmp_path) -> None:
+    uri, file = str(tmp_path / "store"), write_json(tmp_path / "d.json", [GOOD])
+    import_results(uri, case, "d", "id", file)
+    write_json(tmp_path / "truth.json", {**TRUTH, "annotations": []})
+    with pytest.raises(SaodError, match="with other annotations than 'tiny' version 1 has now: use another store"):
+        import_results(uri, case, "d", "val", file)
+
+
+# bad input --------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "not JSON": ("hello", "is not a JSON list of detections"),
+    "an object": ('{"annotations": []}', "must begin with '\\['"),
+    "truncated": (json.dumps([GOOD, GOOD])[:-40], "ends in the middle after"),
+    "nothing": ("", "ends in the middle after 0 bytes"),
+    "no comma": ("[{} {}]", "mistake at byte 4"),
+    "trailing text": (json.dumps([GOOD]) + "x", "mistake at byte"),
+    "not an element": ("[1, 2]", "mistake at byte 1"),
+    "broken element": ('[{"image_id": 10,, }]', "detection 0 is not JSON"),
+    "unknown image": (json.dumps([GOOD, {**GOOD, "image_id": 11}]), "image id 11 is not in the use case 'tiny'"),
+    "unknown category": (json.dumps([{**GOOD, "category_id": 4}]), "category id 4 is not in the use case"),
+    "NaN score": (json.dumps([GOOD, {**GOOD, "score": math.nan}]), "detection 1 of image 10 has the score nan"),
+    "infinite score": (json.dumps([{**GOOD, "score": math.inf}]), "has the score inf"),
+    "huge score": (json.dumps([GOOD]).replace("0.75", "1e999"), "has the score inf"),
+    "score above one": (json.dumps([{**GOOD, "score": 1.01}]), "score 1.01, which is not in \\[0, 1\\]"),
+    "negative score": (json.dumps([{**GOOD, "score": -0.1}]), "score -0.1"),
+    "text score": (json.dumps([{**GOOD, "score": "0.5"}]), "needs a number as score but has '0.5'"),
+    "no score": (json.dumps([{k: v for k, v in GOOD.items() if k != "score"}]), "has no score"),
+    "null box": (json.dumps([{**GOOD, "bbox": None}]), "needs a bbox of four numbers but has None"),
+    "negative width": (json.dumps([{**GOOD, "bbox": [1, 2, -3, 4]}]), "width or height is negative"),
+    "three numbers": (
+        json.dumps([GOOD, {**GOOD, "bbox": [1, 2, 3]}]),
+        "detection 1 .* four numbers but has \\[1, 2, 3\\]",
+    ),
+    "all three numbers": (json.dumps([{**GOOD, "bbox": [1, 2, 3]}]), "four numbers but has \\[1, 2, 3\\]"),
+    "NaN box": (json.dumps([{**GOOD, "bbox": [1, math.nan, 3, 4]}]), "negative or not finite"),
+    "text image": (json.dumps([{**GOOD, "image_id": "10"}]), "needs a whole number as image_id but has '10'"),
+    "fractional image": (json.dumps([{**GOOD, "image_id": 10.5}]), "needs a whole number as image_id but has 10.5"),
+    "five uncertainties": (json.dumps([{**GOOD, "uncertainty": [1, 2, 3, 4, 5]}]), "5 values of uncertainty"),
+    "some uncertainties": (
+        json.dumps([{**GOOD, "uncertainty": [1]}, GOOD]),
+        "detection 1 of image 10 has 0 values of uncertainty where earlier detections have 1",
+    ),
+    "negative variance": (json.dumps([{**GOOD, "variance": [1, 2, 3, -4]}]), "variance"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_bad_detections_are_named_and_nothing_changes(what, packed, case, tmp_path) -> None:
+    uri = str(tmp_path / "store")
+    import_results(uri, case, "d", "val", write_json(tmp_path / "good.json", [GOOD]))
+    before = snapshot(tmp_path / "store")
+    text, message = BAD[what]
+    file = tmp_path / ("bad.json.gz" if packed else "bad.json")
+    file.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    with pytest.raises(SaodError, match=message) as caught:
+        import_results(uri, case, "d", "id", file)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert snapshot(tmp_path / "store") == before
+
+
+def test_a_truncated_gzip_is_refused(case, tmp_path) -> None:
+    file = tmp_path / "cut.json.gz"
+    file.write_bytes(gzip.compress(json.dumps([GOOD] * 500).encode())[:-30])
+    with pytest.raises(SaodError, match="is not a whole gzip file"):
+        import_results(str(tmp_path / "store"), case, "d", "id", file)
+
+
+BAD_TRUTH = {
+    "duplicate image id": ({**TRUTH, "images": [{"id": 10}, {"id": 10}]}, "the image id 10 occurs more than once"),
+    "unknown image": ({**TRUTH, "images": [{"id": 20}]}, "annotations name unknown images 10"),
+    "unknown category": (
+        {**TRUTH, "annotations": [{"id": 1, "image_id": 10, "category_id": 9, "bbox": [0, 0, 1, 1]}]},
+        "category id 9 is not one of val's classes",
+    ),
+    "three numbers": (
+        {**TRUTH, "annotations": [{"id": 1, "image_id": 10, "category_id": 7, "bbox": [0, 0, 1]}]},
+        r"is not COCO JSON \(.*\$.annotations\[0\].bbox",
+    ),
+    "negative width": (
+        {**TRUTH, "annotations": [{"id": 5, "image_id": 10, "category_id": 7, "bbox": [0, 0, -1, 1]}]},
+        "annotation 5 has the box",
+    ),
+    "no images": ({"annotations": []}, "missing required field `images`"),
+    "same names": (
+        {**TRUTH, "categories": [{"id": 7, "name": "x"}, {"id": 3, "name": "x"}]},
+        "two categories are named x",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_TRUTH)
+def test_bad_annotations_are_named_and_no_store_is_made(what, case, tmp_path) -> None:
+    value, message = BAD_TRUTH[what]
+    write_json(tmp_path / "truth.json", value)
+    with pytest.raises(SaodError, match=message):
+        import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", [GOOD]))
+    assert not (tmp_path / "store").exists()
+
+
+def test_bad_names(case, tmp_path) -> None:
+    file = write_json(tmp_path / "d.json", [GOOD])
+    with pytest.raises(SaodError, match=r"'\.\./d' is not a detector name"):
+        import_results(str(tmp_path / "store"), case, "../d", "id", file)
+    with pytest.raises(SaodError, match=r"'id-c2' is not a split \(did you mean 'id-c\d'\?\): use val, pseudo-ood"):
+        import_results(str(tmp_path / "store"), case, "d", "id-c2", file)
+    with pytest.raises(SaodError, match="There is no file"):
+        import_results(str(tmp_path / "store"), case, "d", "id", tmp_path / "no.json")
+
+
+def test_the_command_says_one_sentence_and_fails(case, tmp_path) -> None:
+    write_json(tmp_path / "d.json", [{**GOOD, "score": 2}])
+    run = saod_ray(
+        "import", tmp_path / "store", "--use-case", tmp_path / "use-case.toml",
+        "--detector", "d", "--split", "id", "--detections", tmp_path / "d.json",
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1 and run.stderr.startswith("saod-ray: ") and "score 2" in run.stderr

@@ -1,0 +1,201 @@
+"""Kills, full disks and other filesystems: an import is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import saod_ray
+
+from saod_ray.store.files import Folder
+from saod_ray.store.store import Store
+from saod_ray.store.verify import verify
+
+pytestmark = pytest.mark.slow
+IMAGES = 600
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory) -> Path:
+    """A use case and 60,000 detections: an import that takes long enough to be killed in every phase."""
+    folder = tmp_path_factory.mktemp("case")
+    truth = {"images": [{"id": i} for i in range(IMAGES)], "categories": [{"id": 1, "name": "a"}]}
+    (folder / "truth.json").write_text(json.dumps(truth))
+    (folder / "use-case.toml").write_text(
+        'name = "big"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+    )
+    rng = np.random.default_rng(0)
+    rows = [
+        {"image_id": int(i), "category_id": 1, "bbox": box, "score": score}
+        for i, box, score in zip(
+            rng.integers(0, IMAGES, 60_000).tolist(),
+            rng.random((60_000, 4)).tolist(),
+            rng.random(60_000).tolist(),
+            strict=True,
+        )
+    ]
+    (folder / "found.json").write_text(json.dumps(rows))
+    return folder
+
+
+def command(case: Path, store: object) -> list[str]:
+    args = ["import", store, "--use-case", case / "use-case.toml", "--detector", "d", "--split", "id"]
+    args += ["--detections", case / "found.json", "--shard-images", 20]
+    return [str(arg) for arg in args]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_sigkill_at_random_moments(case, tmp_path) -> None:
+    began = time.monotonic()
+    assert saod_ray(*command(case, tmp_path / "undisturbed")).returncode == 0
+    whole = time.monotonic() - began
+    expected = files(tmp_path / "undisturbed")
+    assert len(expected) == 1 + 6 + 1 + IMAGES // 20  # the use case, manifests, a ledger page, shards
+    chance = random.Random(7)
+    killed = leftovers = 0
+    for number in range(10):
+        store = tmp_path / f"killed{number}"
+        process = subprocess.Popen([sys.executable, "-m", "saod_ray", *command(case, store)], stdout=subprocess.PIPE)
+        time.sleep(chance.uniform(0.35, 1.0) * whole)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        if (store / "use-case.json").exists():  # what a reader sees is absent or whole
+            opened = Store.open(str(store))
+            assert len(opened.shards("d", "id")) in (0, IMAGES // 20)
+            assert [p for p in verify(opened, opened.detectors()).problems if "damaged" in p.what] == []
+        leftovers += store.exists() and files(store).keys() != expected.keys()
+        again = saod_ray(*command(case, store))
+        done_before_the_kill = "already: add --replace" in again.stderr
+        assert again.returncode == 0 or done_before_the_kill, again.stderr
+        assert files(store) == expected
+    assert killed >= 5 and leftovers >= 2  # the kills came at moments that matter
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root: run this test as root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_fills_up(case, small_disk) -> None:
+    run = saod_ray(*command(case, small_disk / "store"))
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1 and "No space left on device" in run.stderr, run.stderr
+    assert "run the same command again" in run.stderr
+    left = [p for p in (small_disk / "store").rglob("*") if p.is_file() and "manifest" not in str(p)]
+    assert [p.name for p in left] == ["use-case.json"]  # no shard, no spill, no half-written file
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    assert saod_ray(*command(case, small_disk / "store")).returncode == 0
+
+
+def test_a_disk_that_fills_up_while_shards_are_committed(case, small_disk) -> None:
+    # the spilled detections fit (46 bytes each, 2.8 MB), the shards (3.5 MB) do not
+    subprocess.run(["mount", "-o", "remount,size=3m", str(small_disk)], check=True)
+    run = saod_ray(*command(case, small_disk / "store"))
+    assert run.returncode == 1 and "No space left on device" in run.stderr, run.stderr
+    assert not list((small_disk / "store").rglob("*.parquet.*")) and not (small_disk / "store" / ".scratch").exists()
+    assert not [p for p in (small_disk / "store").rglob("*.parquet") if "detections" in str(p)]
+
+
+def test_a_folder_that_cannot_be_written(case, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    run = saod_ray(*command(case, tmp_path / "file" / "store"))
+    assert run.returncode == 1 and run.stderr.count("\n") == 1 and "Not a directory" in run.stderr, run.stderr
+
+
+def test_a_killed_writers_temporary_files_are_swept(tmp_path) -> None:
+    import socket
+
+    folder = Folder(str(tmp_path))
+    folder.put("a/b.json", b"{}")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    gone = tmp_path / "a" / f".x.parquet.{socket.gethostname()}-{dead.pid}-0123abcd.tmp"
+    alive = tmp_path / "a" / f".x.parquet.{socket.gethostname()}-{os.getpid()}-0123abcd.tmp"
+    for path in (gone, alive):
+        path.write_bytes(b"half")
+    assert folder.sweep() == 1
+    assert alive.exists() and not gone.exists()
+    assert folder.list("a") == ["b.json"]
+
+
+# other filesystems ------------------------------------------------------------------------------------------------
+
+
+def golden_through(uri: str, golden: Path, env: dict[str, str] | None = None) -> str:
+    """Import, verify, score and export through the real command; returns the results."""
+    splits = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
+    for split in splits:
+        args = ["--use-case", golden / "use-case.toml", "--detector", "toy", "--split", split]
+        run = saod_ray("import", uri, *args, "--detections", golden / f"{split}.detections.json.gz", env=env)
+        assert run.returncode == 0, run.stderr
+    assert saod_ray("verify", uri, env=env).returncode == 0
+    run = saod_ray("score", uri, "--json", env=env)
+    assert run.returncode == 0, run.stderr
+    assert saod_ray("score", uri, "--calibrator", "none", env=env).returncode == 0
+    return run.stdout
+
+
+def test_a_file_uri(golden, tmp_path) -> None:
+    plain = golden_through(str(tmp_path / "plain"), golden)
+    assert golden_through(f"file://{tmp_path}/uri", golden) == plain
+    shutil.rmtree(tmp_path / "plain" / "cache")
+    shutil.rmtree(tmp_path / "uri" / "cache")
+    assert files(tmp_path / "plain").keys() == files(tmp_path / "uri").keys()
+
+
+@pytest.fixture
+def s3() -> Iterator[tuple[str, dict[str, str]]]:
+    """An S3-compatible server on loopback: (a store's URI, the environment that reaches it)."""
+    boto3 = pytest.importorskip("boto3")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    env = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    client = boto3.client(
+        "s3",
+        endpoint_url=f"http://{host}:{port}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    client.create_bucket(Bucket="bench")
+    yield f"s3://bench/runs/one?endpoint_override={host}:{port}&scheme=http&region=us-east-1", env
+    server.stop()
+
+
+def test_an_object_store(s3, golden, tmp_path) -> None:
+    uri, env = s3
+    assert golden_through(uri, golden, env) == golden_through(str(tmp_path / "plain"), golden)
+    out = tmp_path / "back.json"
+    run = saod_ray("export", uri, "--detector", "toy", "--split", "id", "--out", out, env=env)
+    assert run.returncode == 0, run.stderr
+    assert len(json.loads(out.read_text())) == 3677
+
+
+def test_an_object_store_that_is_not_there(golden, tmp_path) -> None:
+    env = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+    uri = "s3://bench/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
+    run = saod_ray("score", uri, env=env)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1, run.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from pathlib import Path
@@ -104,10 +105,16 @@ class IdSource(Source):
     severities: tuple[Annotated[int, Field(ge=1, le=5)], ...] = (1, 3, 5)
 
 
+def _subset_name(text: str) -> str:
+    if text == "all" or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", text):
+        raise ValueError(f"'{text}' cannot name an OOD subset: use letters, digits and . _ + - (and not 'all')")
+    return text
+
+
 class OodSource(Model):
     """A subset of the OOD images: a COCO JSON's image list, or every image below `images`."""
 
-    name: str
+    name: Annotated[str, AfterValidator(_subset_name)]
     annotations: str | None = None
     images: str = ""
 
@@ -147,6 +154,10 @@ class UseCase(Model):
         if "://" not in root:
             root = str((Path.cwd() if data is not None else path.resolve().parent) / root)
         return case.model_copy(update={"root": root})
+
+    def digest(self) -> str:
+        """A digest of all that the file says but where the data lies."""
+        return hashlib.sha256(self.model_dump_json(exclude={"root"}).encode()).hexdigest()
 
     def splits_of(self) -> list[str]:
         """The splits a detector has, in the order the benchmark reads them."""

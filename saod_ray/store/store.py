@@ -39,6 +39,7 @@ class Description(msgspec.Struct, frozen=True):
 
     name: str
     version: int
+    declaration: str
     classes: list[str]
     category_ids: list[int]
     severities: list[int]
@@ -82,9 +83,10 @@ class Store:
         digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
         if store.folder.exists("use-case.json"):
             known = store.description
-            if (known.name, known.version, known.annotations) != (case.name, case.version, digests):
+            if (known.declaration, known.annotations) != (case.digest(), digests):
+                what = "other annotations" if known.declaration == case.digest() else "another use case file"
                 raise SaodError(
-                    f"{uri} holds detections of '{known.name}' version {known.version} with other annotations than "
+                    f"{uri} holds detections of '{known.name}' version {known.version}, made with {what} than "
                     f"'{case.name}' version {case.version} has now: use another store."
                 )
             return store
@@ -111,6 +113,7 @@ class Store:
         description = Description(
             name=case.name,
             version=case.version,
+            declaration=case.digest(),
             classes=list(classes.names),
             category_ids=list(classes.category_ids),
             severities=sorted(set(test.severities)),

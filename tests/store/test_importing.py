@@ -176,6 +176,11 @@ def test_a_store_holds_one_use_case(case, tmp_path) -> None:
     write_json(tmp_path / "truth.json", {**TRUTH, "annotations": []})
     with pytest.raises(SaodError, match="with other annotations than 'tiny' version 1 has now: use another store"):
         import_results(uri, case, "d", "val", file)
+    write_json(tmp_path / "truth.json", TRUTH)
+    text = (tmp_path / "use-case.toml").read_text()
+    (tmp_path / "use-case.toml").write_text(text.replace("[splits.id]", "[splits.id]\nseverities = [2]"))
+    with pytest.raises(SaodError, match="with another use case file than 'tiny' version 1 has now"):
+        import_results(uri, UseCase.load(tmp_path / "use-case.toml"), "d", "val", file)
 
 
 # bad input --------------------------------------------------------------------------------------------------------

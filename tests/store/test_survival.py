@@ -199,3 +199,38 @@ def test_an_object_store_that_is_not_there(golden, tmp_path) -> None:
     uri = "s3://bench/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
     run = saod_ray("score", uri, env=env)
     assert run.returncode == 1 and run.stderr.count("\n") == 1, run.stderr
+
+
+# memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak_of_import(case: Path, folder: Path, times: int) -> int:
+    """The peak memory in MiB of importing the case's detections `times` over."""
+    inner = (case / "found.json").read_bytes()[1:-1]
+    with (folder / "large.json").open("wb") as out:
+        out.write(b"[" + b",".join([inner] * times) + b"]")
+    code = (
+        "import sys\nfrom saod_ray.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+        "    print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0], file=sys.stderr)"
+    )
+    args = command(case, folder / f"store{times}")
+    args[args.index("--detections") + 1] = str(folder / "large.json")
+    run = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return int(run.stderr.split()[-1]) // 1024
+
+
+def test_memory_does_not_grow_with_the_file(case, tmp_path) -> None:
+    small, large = peak_of_import(case, tmp_path, 4), peak_of_import(case, tmp_path, 24)  # 30 MB and 180 MB of JSON
+    assert large < small + 100
+    assert large < 700
+
+
+def test_the_demo(tmp_path) -> None:
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for _ in range(2):  # it can be run again
+        run = subprocess.run([root / "examples/demo/run", tmp_path / "demo"], capture_output=True, text=True, env=env)
+        assert run.returncode == 0, run.stderr
+    assert "sharp" in run.stdout and "LaECE_T" in run.stdout
+    assert json.loads((tmp_path / "demo" / "results.json").read_text())["use_case"] == "demo"

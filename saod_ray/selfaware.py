@@ -14,10 +14,11 @@ from saod_ray.errors import SaodError
 from saod_ray.score import calibrators, thresholds
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.lrp import optimal_thresholds
-from saod_ray.score.matching import FP, TP, Matches, greedy
+from saod_ray.score.matching import FP, TP, greedy
 from saod_ray.score.objects import Objects
 from saod_ray.score.order import class_order
 from saod_ray.score.split import Split
+from saod_ray.score.uncertainty import Range
 
 Array = np.ndarray
 FIT_TAU = 0.1  # the published evaluation's IoU for v, whatever tau is
@@ -33,7 +34,7 @@ class _File(msgspec.Struct, frozen=True):
     image_threshold: float
     detection_thresholds: dict[str, float | None]
     calibrators: dict[str, Calibrator | None]
-    uncertainty_range: list[tuple[float, float]] | None = None
+    ranges: Range | None = None
     format: int = 1
 
 
@@ -45,6 +46,7 @@ class SelfAware:
     image_threshold: float
     detection_thresholds: Array
     calibrators: list[Calibrator | None]
+    ranges: Range | None = None  # of val's entropies, where the uncertainty is normalised by them
 
     def accepts(self, uncertainty: Array, detected: Array) -> Array:
         """Which images are accepted: those with a detection and an uncertainty below the threshold.
@@ -72,6 +74,7 @@ class SelfAware:
             image_threshold=self.image_threshold,
             detection_thresholds=dict(zip(classes, values, strict=True)),
             calibrators=dict(zip(classes, self.calibrators, strict=True)),
+            ranges=self.ranges,
         )
         value: dict[str, Any] = msgspec.to_builtins(file)
         return value
@@ -87,7 +90,7 @@ class SelfAware:
             raise SaodError(f"{path} is not a self-aware detector ({error}): score the store again.") from None
         values = [np.nan if v is None else v for v in file.detection_thresholds.values()]
         settings = ScoreSettings.of(**file.settings)
-        return cls(settings, file.image_threshold, np.array(values), list(file.calibrators.values()))
+        return cls(settings, file.image_threshold, np.array(values), list(file.calibrators.values()), file.ranges)
 
 
 def calibrated(split: Split, functions: list[Calibrator | None]) -> Split:
@@ -100,12 +103,6 @@ def calibrated(split: Split, functions: list[Calibrator | None]) -> Split:
         if function is not None and len(mine):
             score[mine] = function(score[mine])
     return split.with_score(score)
-
-
-def match(split: Split, objects: Objects, tau: float, zero_id_misses: bool) -> Matches:
-    """The greedy assignment of a split's detections."""
-    pairs = (split.pair_start, split.pair_object, split.pair_iou)
-    return greedy(split.offsets, split.label, split.score, *pairs, objects, tau, zero_id_misses)
 
 
 def image_threshold(inside: Array, outside: Array, rule: str) -> float:
@@ -123,7 +120,7 @@ def detection_thresholds(pseudo_id: Split, objects: Objects, settings: ScoreSett
         return np.full(objects.classes, float(settings.detection_threshold))
     paper = settings.conventions == "paper"
     tau = settings.tau if paper else FIT_TAU
-    matches = match(pseudo_id, objects, tau, zero_id_misses=not paper)
+    matches = greedy(pseudo_id, objects, tau, zero_id_misses=not paper)
     return optimal_thresholds(pseudo_id.label, pseudo_id.score, matches, objects.counts(pseudo_id.images), tau)
 
 
@@ -137,7 +134,7 @@ def fit_calibrators(
     paper = settings.conventions == "paper"
     limit = v[pseudo_id.label]
     kept = pseudo_id.select(pseudo_id.score >= limit if paper else ~(pseudo_id.score < limit))
-    matches = match(kept, objects, tau, zero_id_misses=not (paper or after_paper))
+    matches = greedy(kept, objects, tau, zero_id_misses=not (paper or after_paper))
     order, start = class_order(kept.label, kept.score, objects.classes)
     known = objects.counts(kept.images) > 0
     fitted: list[Calibrator | None] = []

@@ -449,8 +449,15 @@ def benchmark(data: Row, settings: Row) -> Row:
     return out
 
 
+def near_a_bin_edge(matched: list[tuple[list[Row], int]], bins: int) -> bool:
+    """Whether some calibrated score lies so near an edge that rounding decides its bin."""
+    scores = [r["score"] * bins for rows, _ in matched for r in rows if not math.isnan(r["score"])]
+    return any(abs(s - round(s)) < 1e-9 for s in scores)
+
+
 def quality(name: str, matched: list[tuple[list[Row], int]], s: Row) -> Row:
     figures, _ = lrp(matched, s["tau"], s["conventions"])
     figures["laece"], _ = laece(matched, s["bins"], s["conventions"])
     figures["idq"] = harmonic([1 - figures["lrp"], 1 - figures["laece"]])
+    figures["near_a_bin_edge"] = near_a_bin_edge(matched, s["bins"])
     return {f"{name}.{key}": value for key, value in figures.items()}

@@ -43,6 +43,14 @@ def scenes(
     detections = []
     for i, c, b, score in draw(st.lists(st.tuples(images_of, labels, boxes(), SCORES), max_size=2 * most)):
         detections.append({"image": i, "label": c, "bbox": b, "score": score})
+    for which, shift, crowd in draw(
+        st.lists(st.tuples(st.integers(0, 99), st.sampled_from([-4.0, 4.0]), st.booleans()), max_size=4)
+    ):
+        if objects:  # an object that a detection may overlap as much as another
+            twin = objects[which % len(objects)]
+            x, y, w, h = twin["bbox"]
+            moved = {"id": first + len(objects), "bbox": [x, y + shift, w, h], "crowd": int(crowd), "area": w * h / 2}
+            objects.append(twin | moved)
     near = draw(st.lists(st.tuples(st.integers(0, 99), st.sampled_from([-4.0, 0.0, 4.0]), SCORES), max_size=2 * most))
     for which, shift, score in near:
         if objects:

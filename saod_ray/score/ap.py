@@ -38,6 +38,7 @@ def _match_all(
     crowd: Array,
     missed: Array,
     ignored: Array,
+    rank_of: Array,
     classes: int,
     thresholds: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
@@ -84,6 +85,9 @@ def _match_all(
                             if ((ignored[o] >> area) & 1 == 1) != wanted or pair_iou[p] < best:
                                 continue
                             if used[o] & bit and not crowd[o]:
+                                continue
+                            # of two equal IoUs the later in the file wins; crowds stand last here, not there
+                            if hit >= 0 and pair_iou[p] == best and rank_of[o] < rank_of[hit]:
                                 continue
                             best, hit, hit_ignored = pair_iou[p], o, wanted
                     if hit < 0:
@@ -197,6 +201,7 @@ def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, 
         objects.crowd,
         missed,
         ignored,
+        objects.rank,
         objects.classes,
         THRESHOLDS,
     )

@@ -19,10 +19,11 @@ from saod_ray.errors import SaodError
 from saod_ray.score import ap, laece, thresholds
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.coverage import Coverage, coverage, refuse_gaps
-from saod_ray.score.quality import AFTER_PAPER_BINS, after_paper, per_class, quality
+from saod_ray.score.daq import AFTER_PAPER_BINS, after_paper, daq, per_class, quality
+from saod_ray.score.matching import greedy
 from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.statistics import Statistics, statistics
-from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold, match
+from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.store.cache import content_key
 from saod_ray.store.store import Store
 
@@ -45,7 +46,6 @@ class _Fitted:
     selfaware: SelfAware
     after_paper: list[Any]  # calibrators fitted at tau = 0
     accuracy: dict[str, Any]
-    ranges: unc.Range | None
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Benchmark:
         def look(job: tuple[str, str]) -> _Seen:
             return self._look(*job, fitted[job[0]])
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             for name, fit in zip(detectors, pool.map(self._fit, detectors), strict=True):
                 fitted[name] = fit
                 progress(done := done + 1, total)
@@ -150,10 +150,10 @@ class Benchmark:
         v = detection_thresholds(pseudo_id, objects, settings)
         fitted = fit_calibrators(pseudo_id, objects, v, settings, settings.tau)
         fitted_0 = fit_calibrators(pseudo_id, objects, v, settings, 0.0, after_paper=True)
-        return _Fitted(SelfAware(settings, u, v, fitted), fitted_0, accuracy, ranges)
+        return _Fitted(SelfAware(settings, u, v, fitted, ranges), fitted_0, accuracy)
 
     def _look(self, detector: str, split: str, fitted: _Fitted) -> _Seen:
-        images, uncertainty = self._uncertainty(detector, split, fitted.ranges)
+        images, uncertainty = self._uncertainty(detector, split, fitted.selfaware.ranges)
         accepted = fitted.selfaware.accepts(uncertainty, uncertainty != unc.NO_DETECTION)
         if source_of(split) == "ood":
             return _Seen(images, uncertainty, accepted)
@@ -165,10 +165,10 @@ class Benchmark:
         counts = objects.counts(images[accepted] if split == "id-c5" else images)
         paper = settings.conventions == "paper"
         sure = calibrated(kept, mine.calibrators)
-        matches = match(sure, objects, settings.tau, zero_id_misses=not paper and self._first_copy(split))
+        matches = greedy(sure, objects, settings.tau, zero_id_misses=not paper and self._first_copy(split))
         sums = statistics(sure.label, sure.score, matches, counts, settings.bins, last_closed=paper)
         sure = calibrated(kept, fitted.after_paper)
-        matches = match(sure, objects, 0.0, zero_id_misses=False)
+        matches = greedy(sure, objects, 0.0, zero_id_misses=False)
         sums_0 = statistics(sure.label, sure.score, matches, counts, AFTER_PAPER_BINS, lower_open=True)
         return _Seen(images, uncertainty, accepted, sums, sums_0, accuracy)
 
@@ -197,7 +197,7 @@ class Benchmark:
     # one detector ---------------------------------------------------------------------------------------------
 
     def _result_key(self, detector: str) -> str:
-        parts = ["result", str(FORMAT), detector, str(self.partial), self.settings.model_dump_json()]
+        parts = ["result", str(FORMAT), self._fingerprint(detector), str(self.partial), self.settings.model_dump_json()]
         parts += self.store.description.manifests.values()
         for split in self.store.splits:
             parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
@@ -220,7 +220,8 @@ class Benchmark:
         if "id-c5" in seen:
             figures["shift"]["accept_rate_c5"] = float(seen["id-c5"].accepted.sum() / len(seen["id-c5"].images))
         figures["ood"] = self._ood(seen, mine)
-        figures["daq"] = self._daq(figures, bool(self.store.description.severities))
+        parts = [figures["ood"]["ba"], figures["id"]["idq"], figures["shift"]["idq"]]
+        figures["daq"] = daq(parts if self.store.description.severities else parts[:2], settings.daq_weights)
         figures["accuracy"] = {
             split: {key: value for key, value in each.items() if key != "class_ap"}
             for split, each in {"val": fitted.accuracy, **{s: seen[s].accuracy for s in seen}}.items()
@@ -266,13 +267,7 @@ class Benchmark:
         each = [whole] if len(names) == 1 else [figures(subset == number) for number in range(len(names))]
         return {**whole, "subsets": dict(zip(names, each, strict=True))}
 
-    def _daq(self, figures: dict[str, Any], with_shift: bool) -> float | None:
-        values = [figures["ood"]["ba"], figures["id"]["idq"], figures["shift"]["idq"]][: 3 if with_shift else 2]
-        if any(value is None for value in values):
-            return None
-        return thresholds.harmonic(*values, weights=self.settings.daq_weights[: len(values)])
-
     def _fingerprint(self, detector: str) -> str:
         """What the thresholds were fitted on: the detections' origin on val and pseudo-ood."""
         pages = [page for split in ("val", "pseudo-ood") for page in self.store.pages(detector, split)]
-        return content_key(*(f"{page.split} {page.unit} {page.origin.sha256}" for page in pages))[3:]
+        return content_key(detector, *(f"{page.split} {page.unit} {page.origin.sha256}" for page in pages))[3:]

@@ -108,8 +108,10 @@ def _histogram(x: Array, y: Array, bins: int) -> Histogram | None:
 
 
 def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
-    """Binary cross-entropy with soft targets by L-BFGS. Bounding the slope below by 0 instead of taking its
-    magnitude is the same family of functions and a convex problem."""
+    """Binary cross-entropy with soft targets by L-BFGS: convex in slope and intercept.
+
+    The slope is a magnitude, so where the optimum of all slopes is negative, the one among magnitudes is 0.
+    """
     from scipy.optimize import minimize
 
     logit = _logit(x)
@@ -122,9 +124,12 @@ def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
         gradient = [(residual * logit).sum(), residual.sum()]
         return float(value), np.array(gradient[: len(parameters)])
 
-    options: dict[str, Any] = {"maxiter": 500, "ftol": 1e-14, "gtol": 1e-10}
-    begin, bounds = ([1.0, 0.0], [(0, None), (None, None)]) if with_intercept else ([1.0], [(0, None)])
-    found = minimize(loss, np.array(begin), jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    # ftol 0: stop where the gradient vanishes, not where a step gained little
+    options: dict[str, Any] = {"maxiter": 2000, "maxfun": 10_000, "ftol": 0.0, "gtol": 1e-9}
+    begin = np.array([1.0, 0.0] if with_intercept else [1.0])
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
+    if found[0] < 0:
+        return Logistic(0.0, float(_logit(y.mean())) if with_intercept else 0.0)
     return Logistic(float(found[0]), float(found[1]) if with_intercept else 0.0)
 
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from saod_ray.score.objects import Objects
 
+if TYPE_CHECKING:
+    from saod_ray.score.split import Split
+
 Array = np.ndarray
 TOP = 100  # detections an image and class that take part
 
 # what a detection came to be
 TP, FP, IGNORED, DROPPED = 1, 0, -1, -2
-
-
-class Overlaps(NamedTuple):
-    """Pairs of a detection and an object of its class that overlap, by detection, then in the objects' order."""
-
-    detection: Array
-    object: Array
-    iou: Array
 
 
 class Matches(NamedTuple):
@@ -44,7 +39,10 @@ def overlaps(
     object_size: Array,
     crowd: Array,
 ) -> tuple[Array, Array, Array]:
-    """Every overlapping pair of one class; IoU = inter/(a + b - inter), against a crowd inter/(detection area)."""
+    """Pairs of a detection and an object of its class that overlap, by detection, then in the objects' order.
+
+    Returns detections, objects and IoUs; IoU = inter/(a + b - inter), against a crowd inter/(detection area).
+    """
     capacity = max(1024, label.size)
     found_detection = np.empty(capacity, np.int32)
     found_object = np.empty(capacity, np.int32)
@@ -151,22 +149,13 @@ def _greedy(
     return state, iou
 
 
-def greedy(
-    offsets: Array,
-    label: Array,
-    score: Array,
-    pair_start: Array,
-    pair_object: Array,
-    pair_iou: Array,
-    objects: Objects,
-    tau: float,
-    zero_id_misses: bool,
-) -> Matches:
-    """Assign the detections of each image and class to objects by falling score, at IoU >= tau.
+def greedy(split: Split, objects: Objects, tau: float, zero_id_misses: bool) -> Matches:
+    """Assign the detections of each image and class to objects by falling score, at IoU >= tau (0: any overlap).
 
-    `pair_start` says where a detection's pairs begin. With `zero_id_misses` an object whose annotation id is 0
-    uses up its detection without being found: what the published evaluation does.
+    With `zero_id_misses` an object whose annotation id is 0 uses up its detection without being found: what the
+    published evaluation does.
     """
+    pairs = (split.pair_start, split.pair_object, split.pair_iou)
     missed = objects.zero_id & zero_id_misses
-    args = (offsets, label, score, pair_start, pair_object, pair_iou)
-    return Matches(*_greedy(*args, objects.crowd, missed, objects.classes, tau))
+    found = _greedy(split.offsets, split.label, split.score, *pairs, objects.crowd, missed, objects.classes, tau)
+    return Matches(*found)

@@ -31,6 +31,7 @@ class Objects:
     crowd: Array
     zero_id: Array
     area: Array
+    rank: Array  # in the file
     subset: Array
     classes: int
 
@@ -42,9 +43,8 @@ class Objects:
         images = manifest.images.select("image_id", "subset").sort("image_id").with_row_index("position")
         number = {name: k for k, name in enumerate(subsets)}
         table = (
-            manifest.objects.join(
-                images.select("image_id", "position"), on="image_id", how="inner", maintain_order="left"
-            )
+            manifest.objects.with_row_index("rank")
+            .join(images.select("image_id", "position"), on="image_id", how="inner", maintain_order="left")
             .sort("position", "crowd", maintain_order=True)
             .with_columns(x2=pl.col("x") + pl.col("w"), y2=pl.col("y") + pl.col("h"))
         )
@@ -57,6 +57,7 @@ class Objects:
             crowd=np.array(table["crowd"]),
             zero_id=np.array(table["object_id"] == 0),
             area=area_bits(table["area"].to_numpy()),
+            rank=np.array(table["rank"], np.int64),
             subset=np.array([number.get(name, 0) for name in images["subset"]], np.int16),
             classes=classes,
         )

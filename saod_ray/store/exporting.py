@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from saod_ray.config import source_of
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError
 from saod_ray.store.files import commit
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split
@@ -28,12 +27,7 @@ def export_results(
     shards = store.shards(detector, name)
     if not shards:
         raise SaodError(f"{store.uri} has no detections of '{detector}' on {split}: import them first.")
-    images = store.manifest(source_of(name)).images
-    if unit != "all":
-        images = images.filter(subset=unit)
-    if images["source_id"].n_unique() < images.height:
-        options = some([f"ood/{subset}" for subset in store.description.subsets], 9)
-        raise SaodError(f"The OOD subsets share image ids: export them one by one, with --split {options}.")
+    images = store.images(name, unit)
     source_id = dict(zip(images["image_id"].to_list(), images["source_id"].to_list(), strict=True))
     order = sorted(shards, key=lambda shard: _first_image(store, detector, name, shard.name))
     written = 0

@@ -94,12 +94,7 @@ class _Index:
 
     @classmethod
     def of(cls, store: Store, split: str, unit: str) -> _Index:
-        images = store.manifest(source_of(split)).images
-        if unit != "all":
-            images = images.filter(subset=unit)
-        if images["source_id"].n_unique() < images.height:
-            options = some([f"ood/{name}" for name in store.description.subsets], 9)
-            raise SaodError(f"The OOD subsets share image ids: import them one by one, with --split {options}.")
+        images = store.images(split, unit)
         by_source = images.sort("source_id")
         image_ids = np.sort(images["image_id"].to_numpy())
         return cls(

@@ -29,6 +29,8 @@ from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.rows import Rows
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from saod_ray.data.manifest import Manifest
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -151,6 +153,16 @@ class Store:
             except (FileNotFoundError, pl.exceptions.PolarsError) as error:
                 raise SaodError(f"{self.uri}/{name} is damaged ({error}): import into another store.") from None
         return Manifest(*tables)
+
+    def images(self, split: str, unit: str) -> pl.DataFrame:
+        """The images of a split or OOD subset, by ids that are unique among them."""
+        images = self.manifest(source_of(split)).images
+        if unit != "all":
+            images = images.filter(subset=unit)
+        if images["source_id"].n_unique() < images.height:
+            options = some([f"ood/{name}" for name in self.description.subsets], 9)
+            raise SaodError(f"The OOD subsets share image ids: take them one by one, with --split {options}.")
+        return images
 
     # detectors and shards -----------------------------------------------------------------------------------
 

@@ -106,6 +106,21 @@ def test_many_detections_of_a_class() -> None:
         assert got[name] == (None if expected is None else pytest.approx(expected, abs=1e-12)), name
 
 
+def test_a_crowd_and_an_object_out_of_the_area_that_overlap_alike() -> None:
+    things = [
+        {"id": 1, "image": 0, "label": 0, "bbox": [20, 15, 40, 100], "crowd": 1, "area": 4000},
+        {"id": 2, "image": 0, "label": 0, "bbox": [20, 10, 40, 45], "crowd": 0, "area": 900},
+        {"id": 3, "image": 0, "label": 0, "bbox": [100, 100, 50, 50], "crowd": 0, "area": 2500},
+    ]
+    boxes = [([20, 10, 40, 50], 0.9), ([12, 10, 48, 45], 0.8), ([100, 100, 50, 50], 0.5)]
+    detections = [{"image": 0, "label": 0, "bbox": box, "score": score} for box, score in boxes]
+    for order in (things, things[::-1]):
+        objects = objects_of([0], order, CLASSES)
+        got = accuracy(split_of(objects, detections), objects, zero_id_misses=True)
+        for name, expected in by_pycocotools([0], order, detections).items():
+            assert got[name] == (None if expected is None else pytest.approx(expected, abs=1e-12)), name
+
+
 def test_annotation_ids_mean_nothing_under_the_papers_conventions() -> None:
     things = [{"id": 0, "image": 0, "label": 0, "bbox": [0, 0, 50, 50], "crowd": 0, "area": 2500}]
     detections = [{"image": 0, "label": 0, "bbox": [0, 0, 50, 50], "score": 0.9}]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 from conftest import import_golden, saod_ray
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from usecases import SPLITS, import_all, random_use_case
 
@@ -53,6 +53,8 @@ def test_every_figure_is_the_references(tmp_path_factory, seed, chosen, first_id
         "d"
     ]
     expected = reference.benchmark(data, chosen)
+    on_edge = expected.pop("id.near_a_bin_edge") | expected.pop("shift.near_a_bin_edge")
+    assume(not on_edge or chosen["calibrator"] == "none")  # a calibrator's last bit would decide
     for path, value in expected.items():
         got = figures
         for key in path.split("."):

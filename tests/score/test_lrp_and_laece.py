@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scenes import objects_of, scenes, split_of
 
 from saod_ray.config import ScoreSettings
+from saod_ray.score.daq import after_paper, per_class, quality
 from saod_ray.score.laece import laece, reliability
 from saod_ray.score.lrp import optimal_thresholds
-from saod_ray.score.quality import after_paper, per_class, quality
+from saod_ray.score.matching import greedy
 from saod_ray.score.statistics import Statistics, statistics
-from saod_ray.selfaware import match
 
 CLASSES = 3
 conventions = st.sampled_from(["official", "paper"])
@@ -26,7 +26,7 @@ def matched(scene, tau, zero_id=True, nan_scores=False):
         detections = [d | {"score": math.nan} if k % 5 == 0 else d for k, d in enumerate(detections)]
     objects = objects_of(image_ids, things, CLASSES)
     split = split_of(objects, detections)
-    matches = match(split, objects, tau, zero_id)
+    matches = greedy(split, objects, tau, zero_id)
     return split, matches, objects.counts(split.images), reference.match(detections, things, CLASSES, tau, zero_id)
 
 

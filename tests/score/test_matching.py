@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import objects_of, scenes, split_of
 
-from saod_ray.score.matching import DROPPED, FP, IGNORED, TP, falling_in_image
+from saod_ray.score.matching import DROPPED, FP, IGNORED, TP, falling_in_image, greedy
 from saod_ray.score.order import class_order
-from saod_ray.selfaware import match
 
 CLASSES = 3
 NAMES = {TP: "tp", FP: "fp", IGNORED: "ignored"}
@@ -19,7 +18,7 @@ def test_greedy_assignment(scene, tau, zero_id) -> None:
     image_ids, things, detections = scene
     objects = objects_of(image_ids, things, CLASSES)
     split = split_of(objects, detections)
-    matches = match(split, objects, tau, zero_id)
+    matches = greedy(split, objects, tau, zero_id)
     order, start = class_order(split.label, split.score, CLASSES)
     expected = reference.match(detections, things, CLASSES, tau, zero_id)
     counts = objects.counts(split.images)
@@ -37,7 +36,7 @@ def test_at_most_a_hundred_detections_an_image_and_class() -> None:
     detections.append({"image": 0, "label": 0, "bbox": hit, "score": 0.5})
     detections.append({"image": 0, "label": 1, "bbox": hit, "score": 0.1})
     objects = objects_of([0], things, 2)
-    matches = match(split_of(objects, detections), objects, 0.1, zero_id_misses=True)
+    matches = greedy(split_of(objects, detections), objects, 0.1, zero_id_misses=True)
     assert matches.state.tolist() == [FP] * 100 + [DROPPED, FP]
 
 

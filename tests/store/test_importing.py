@@ -144,7 +144,7 @@ def test_names_follow_content(case, tmp_path) -> None:
 
 def test_ood_subsets_that_share_ids_are_imported_one_by_one(case, tmp_path) -> None:
     uri, file = str(tmp_path / "store"), write_json(tmp_path / "d.json", [GOOD])
-    with pytest.raises(SaodError, match=r"share image ids: import them one by one, with --split ood/near, ood/far"):
+    with pytest.raises(SaodError, match=r"share image ids: take them one by one, with --split ood/near, ood/far"):
         import_results(uri, case, "d", "ood", file)
     for subset in ("near", "far"):
         import_results(uri, case, "d", f"ood/{subset}", file)

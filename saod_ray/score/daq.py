@@ -1,4 +1,4 @@
-"""Accuracy and calibration of self-aware detections: LRP and LaECE, joined in IDQ."""
+"""DAQ and what it is made of: LRP and LaECE joined in IDQ; BA, IDQ and IDQ_T joined in DAQ."""
 
 from __future__ import annotations
 
@@ -18,12 +18,23 @@ def quality(sums: Statistics, settings: ScoreSettings) -> dict[str, float | None
     parts = lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, settings.tau, paper)
     figures = {name: lrp.mean_of_defined(values) for name, values in parts.items()}
     figures["laece"] = lrp.mean_of_defined(laece.laece(sums, paper))
-    figures["idq"] = None
-    if figures["lrp"] is not None and figures["laece"] is not None:
-        figures["idq"] = harmonic(1 - figures["lrp"], 1 - figures["laece"], weights=settings.idq_weights)
-    elif figures["lrp"] == 1:  # nothing was detected, so there is nothing to be calibrated
-        figures["idq"] = 0.0
+    figures["idq"] = idq(figures["lrp"], figures["laece"], settings.idq_weights)
     return figures
+
+
+def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, float]) -> float | None:
+    """The harmonic mean of 1 - LRP and 1 - LaECE."""
+    if lrp_mean == 1:  # nothing was found, and LaECE may be undefined because nothing was detected
+        return 0.0
+    if lrp_mean is None or laece_mean is None:
+        return None
+    return harmonic(1 - lrp_mean, 1 - laece_mean, weights=weights)
+
+
+def daq(parts: list[float | None], weights: tuple[float, ...]) -> float | None:
+    """The harmonic mean of BA, IDQ and (where there is corruption) IDQ_T; None where one is undefined."""
+    defined = [part for part in parts if part is not None]
+    return harmonic(*defined, weights=weights[: len(parts)]) if len(defined) == len(parts) else None
 
 
 def after_paper(sums: Statistics) -> dict[str, float | None]:

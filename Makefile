@@ -20,7 +20,7 @@ demo: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run runs/demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: setup
 	$(BIN)/ruff check saod_ray tests benchmarks examples

@@ -149,7 +149,7 @@ def write_split(store: Store, detector: str, split: str, world: Scene, classes: 
     origin = Origin(
         "generated", "benchmarks.generate", hashlib.sha256(str([detector, split, *seed]).encode()).hexdigest()
     )
-    ledger.write_page(store.folder, Page(detector, split, "all", origin, shards))
+    ledger.write_page(store.folder, Page(detector=detector, split=split, unit="all", origin=origin, shards=shards))
 
 
 def main() -> None:

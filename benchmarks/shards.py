@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.ap import medium_set
 from benchmarks.measure import workspace
+from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
 
@@ -17,7 +18,7 @@ def main() -> None:
     shards = store.shards("a", "id")
     began = time.process_time()
     for shard in shards:
-        store.read_shard("a", "id", shard.name)
+        store.read_shard("a", "id", shard)
     scan = time.process_time() - began
     began = time.process_time()
     rows = json.loads(medium.detections.read_bytes())
@@ -33,19 +34,19 @@ def main() -> None:
         del row["uncertainty"]
     bare = workspace("medium") / "bare.json"
     bare.write_text(json.dumps(rows))
-    without = _without_uncertainties(store, [shard.name for shard in shards])
+    without = _without_uncertainties(store, shards)
     print(
         f"without uncertainties: shards {without / 1e6:.1f} MB, JSON {bare.stat().st_size / 1e6:.1f} MB: {bare.stat().st_size / without:.1f} times"
     )
     Path(bare).unlink()
 
 
-def _without_uncertainties(store: Store, names: list[str]) -> int:
+def _without_uncertainties(store: Store, shards: list[Shard]) -> int:
     from dataclasses import replace
 
     total = 0
-    for name in names:
-        rows = store.read_shard("a", "id", name)
+    for shard in shards:
+        rows = store.read_shard("a", "id", shard)
         kept = {key: values for key, values in rows.columns.items() if key in ("label", "box", "score")}
         total += replace(rows, columns=kept).to_parquet().size
     return total

@@ -58,6 +58,8 @@ def main(args: list[str] | None = None) -> None:
         code = _fail("Stopped; nothing half-written was left. Run the same command to go on.", 130)
     except BrokenPipeError:
         code = 0
+    except (OSError, UnicodeError) as error:
+        code = _fail(f"{error}: mend that and run the same command again.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -203,6 +205,8 @@ def score(
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)
+    if out is not None and (out.is_dir() or not out.name):
+        raise SaodError(f"'{out}' is a folder: give --out the path of a file.")
     opened = Store.open(store)
     names = opened.choose(detectors)
     with _progress(f"scoring {', '.join(names)}") as progress:
@@ -210,9 +214,9 @@ def score(
     value = results(opened, chosen, scored, partial)
     text = encoded(value)
     folder, file = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
+    folder.put_if_other(file, text)
     for name, each in scored.items():
         folder.put_if_other(f"selfaware/{name}.json", encoded(each.selfaware))
-    folder.put_if_other(file, text)
     if as_json:
         click.echo(text, nl=False)
         return

@@ -72,6 +72,10 @@ def test_no_arguments_is_help() -> None:
         (["score", "{store}", "--detectors", "tyo"], "has no detector 'tyo' (did you mean 'toy'?)"),
         (["export", "{store}", "--detector", "toy", "--split", "idd", "--out", "x.json"], "'idd' is not a split"),
         (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "/nowhere/x.json"], "cannot be written"),
+        (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "."], "is not a file"),
+        (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "x" * 255], "cannot be written"),
+        (["score", "{store}", "--out", "/tmp"], "'/tmp' is a folder"),
+        (["score", "x" * 300], "File name too long"),
         (["verify", "nowhere"], "There is no store at nowhere"),
     ],
 )
@@ -128,6 +132,20 @@ def test_the_table_and_the_files(copy) -> None:
     fitted = SelfAware.load(copy / "selfaware" / "toy.json")
     assert fitted.image_threshold == value["detectors"]["toy"]["image_threshold"]
     assert [c is None for c in fitted.calibrators] == [False] * 7 + [False]
+
+
+def test_names_are_shown_as_text(copy) -> None:
+    from rich.console import Console
+
+    from saod_ray.report.table import result_table
+
+    value = json.loads(saod_ray("score", copy, "--json").stdout)
+    value["use_case"] = "a[/b] [red]x"
+    value["detectors"] = {"[bold]d": value["detectors"]["toy"]}
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(result_table(value))
+    text = console.export_text()
+    assert "a[/b] [red]x, official" in text and "[bold]d" in text
 
 
 def test_scoring_again_writes_nothing(copy) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections import Counter
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import polars as pl
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from saod_ray.config import OodSource, UseCase
@@ -18,21 +21,25 @@ from saod_ray.errors import SaodError, some
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 
 
+Id = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+Side = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
 class Image(msgspec.Struct, gc=False):
     """An entry of `images`."""
 
-    id: int
+    id: Id
     file_name: str = ""
-    width: int | None = None
-    height: int | None = None
+    width: Side | None = None
+    height: Side | None = None
 
 
 class Annotation(msgspec.Struct, gc=False):
     """An entry of `annotations`; segmentations are skipped while parsing."""
 
-    id: int
-    image_id: int
-    category_id: int
+    id: Id
+    image_id: Id
+    category_id: Id
     bbox: tuple[float, float, float, float]
     area: float | None = None
     iscrowd: int | bool = 0
@@ -41,7 +48,7 @@ class Annotation(msgspec.Struct, gc=False):
 class Category(msgspec.Struct, gc=False):
     """An entry of `categories`."""
 
-    id: int
+    id: Id
     name: str
 
 
@@ -55,7 +62,7 @@ class CocoFile(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class Classes:
-    """The use case's classes by rising category id."""
+    """The use case's classes, by rising category id unless it names them in another order."""
 
     names: tuple[str, ...]
     category_ids: tuple[int, ...]
@@ -67,7 +74,7 @@ class Classes:
 
 def read_bytes(root: str, name: str) -> bytes:
     """The file `name` below a folder or URI, unpacked when it ends in .gz."""
-    filesystem, base = pafs.FileSystem.from_uri(root) if "://" in root else (pafs.LocalFileSystem(), root)
+    filesystem, base = _opened(root)
     path = name if name.startswith("/") else f"{base.rstrip('/')}/{name}"
     try:
         with filesystem.open_input_stream(path, compression=None) as stream:
@@ -75,15 +82,25 @@ def read_bytes(root: str, name: str) -> bytes:
         return gzip.decompress(data) if name.endswith(".gz") else data
     except FileNotFoundError:
         raise SaodError(f"There is no file {path}: check the use case's paths, or give --data DIR.") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SaodError(f"{path} cannot be read ({error}): check the file, or fetch it again.") from None
+
+
+def _opened(root: str) -> tuple[pafs.FileSystem, str]:
+    if "://" not in root:
+        return pafs.LocalFileSystem(), root
+    try:
+        filesystem, base = pafs.FileSystem.from_uri(root)
+        return filesystem, base
+    except (pa.ArrowException, OSError) as error:
+        raise SaodError(f"The data root {root} cannot be opened ({error}): check the use case or --data.") from None
 
 
 def parse(data: bytes, name: str) -> CocoFile:
     """Decode an annotation file and refuse what would make figures ambiguous."""
     try:
         coco = msgspec.json.decode(data, type=CocoFile)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SaodError(f"{name} is not COCO JSON ({error}): check the file, or fetch it again.") from None
     _refuse_twice("image id", [image.id for image in coco.images], name)
     _refuse_twice("category id", [category.id for category in coco.categories], name)
@@ -111,12 +128,13 @@ def classes_of(case: UseCase, coco: CocoFile) -> Classes:
     categories = sorted(coco.categories, key=lambda category: category.id)
     if case.classes is not None:
         names = {category.name for category in categories}
+        _refuse_twice_name(list(case.classes), "the use case's classes")
         missing = [name for name in case.classes if name not in names]
         if missing:
             raise SaodError(
                 f"{case.splits.val.annotations} has no category {some(missing)}: mend the use case's classes."
             )
-        categories = [category for category in categories if category.name in case.classes]
+        categories = [category for name in case.classes for category in categories if category.name == name]
     if not categories:
         raise SaodError(f"{case.splits.val.annotations} has no categories: add the list `categories`.")
     _refuse_twice_name([category.name for category in categories], case.splits.val.annotations)
@@ -129,13 +147,16 @@ def _refuse_twice_name(names: list[str], file: str) -> None:
         raise SaodError(f"{file}: two categories are named {some(twice)}: give each a name of its own.")
 
 
-def manifest(coco: CocoFile, prefix: str, classes: Classes, name: str) -> Manifest:
-    """The tables of an annotated source."""
+def manifest(coco: CocoFile, prefix: str, classes: Classes, name: str, chosen: bool) -> Manifest:
+    """The tables of an annotated source. Objects of other classes are left out where classes were `chosen`."""
     label_of = classes.label_of()
-    unknown = {a.category_id for a in coco.annotations if a.category_id not in label_of}
-    if unknown:
-        raise SaodError(f"{name}: category id {some(sorted(unknown))} is not one of val's classes: remove or map them.")
-    rows = coco.annotations
+    rows = [a for a in coco.annotations if a.category_id in label_of]
+    if len(rows) < len(coco.annotations) and not chosen:
+        unknown = {a.category_id for a in coco.annotations if a.category_id not in label_of}
+        raise SaodError(
+            f"{name}: category id {some(sorted(unknown))} is not one of val's classes: remove or map them, or name the "
+            "classes to keep in the use case's `classes`."
+        )
     objects = {
         "object_id": [a.id for a in rows],
         "image_id": [a.image_id for a in rows],
@@ -172,11 +193,14 @@ def _ood_images(case: UseCase, subset: OodSource, data: dict[str, bytes]) -> lis
     if subset.annotations is not None:
         return parse(data[subset.annotations], subset.annotations).images
     root = case.root
-    filesystem, base = pafs.FileSystem.from_uri(root) if "://" in root else (pafs.LocalFileSystem(), root)
+    filesystem, base = _opened(root)
     folder = f"{base.rstrip('/')}/{subset.images}".rstrip("/")
     try:
         found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True))
     except (FileNotFoundError, OSError):
         raise SaodError(f"There is no folder {folder} for the OOD subset '{subset.name}': give --data DIR.") from None
-    names = sorted(f.path[len(folder) + 1 :] for f in found if f.path.lower().endswith(IMAGE_ENDINGS))
+    files = [each for each in found if each.type == pafs.FileType.File and not each.base_name.startswith(".")]
+    names = sorted(each.path[len(folder) + 1 :] for each in files if each.path.lower().endswith(IMAGE_ENDINGS))
+    if not names:
+        raise SaodError(f"There is no image below {folder} for the OOD subset '{subset.name}': check its `images`.")
     return [Image(number, name) for number, name in enumerate(names)]

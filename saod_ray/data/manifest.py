@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import polars as pl
@@ -34,10 +33,3 @@ class Manifest:
 
     images: pl.DataFrame
     objects: pl.DataFrame
-
-    def digest(self) -> str:
-        """A digest of the tables' content: it names what the figures were computed against."""
-        state = hashlib.sha256()
-        for table in (self.images, self.objects):
-            state.update(table.write_csv(float_precision=None).encode())
-        return state.hexdigest()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 
 class Column(NamedTuple):
@@ -46,12 +47,9 @@ def result_table(results: dict[str, Any]) -> Table:
     """One row a detector, the best of each column in bold."""
     detectors: dict[str, Any] = results["detectors"]
     title = f"{results['use_case']}, {results['conventions']} conventions, in %"
+    title += ", PARTIAL" if results.get("partial") else ""
     table = Table(
-        title=title + (", PARTIAL" if results.get("partial") else ""),
-        title_justify="left",
-        pad_edge=False,
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        title=Text(title, "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     table.add_column("detector", overflow="fold")
     best: dict[str, float] = {}
@@ -67,5 +65,5 @@ def result_table(results: dict[str, Any]) -> Table:
             value = figure(each, column.path)
             text = "–" if value is None else f"{100 * value:.2f}"
             cells.append(f"[bold]{text}[/bold]" if value is not None and value == best.get(column.title) else text)
-        table.add_row(name, *cells)
+        table.add_row(Text(name), *cells)
     return table

@@ -102,7 +102,7 @@ def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: 
     key = _key(store, split, shard, "geometry")
     known = store.cache.arrays(key)
     columns = ["label", "score"] if known else ["label", "score", "box", "size"]
-    rows = store.read_shard(detector, split, shard.name, columns)
+    rows = store.read_shard(detector, split, shard, columns)
     images = positions(objects.image_ids, rows.image_id, split)
     # copies of what Arrow lends read-only: the kernels are compiled for arrays of one kind
     label = np.array(rows.columns["label"])
@@ -216,7 +216,7 @@ def image_uncertainty(
         known = store.cache.arrays(key)
         if known is None:
             columns = dict.fromkeys([*unc.columns_of(kind), "score"])
-            rows = store.read_shard(detector, split, shard.name, list(columns))
+            rows = store.read_shard(detector, split, shard, list(columns))
             each = unc.per_detection(kind, rows.columns, val) if rows.detections else np.empty(0)
             score = rows.columns["score"].astype(np.float64)
             if cut:
@@ -240,7 +240,7 @@ def entropy_ranges(store: Store, detector: str) -> unc.Range:
     """The ranges of classification and localisation entropy over val's detections."""
     entropy, gaussian = [], []
     for shard in store.shards(detector, "val"):
-        rows = store.read_shard(detector, "val", shard.name, ["entropy", "variance"])
+        rows = store.read_shard(detector, "val", shard, ["entropy", "variance"])
         if rows.detections or rows.columns:
             entropy.append(unc.per_detection("entropy", rows.columns))
             gaussian.append(unc.per_detection("gaussian-entropy", rows.columns))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ _SCHEMA = pa.schema(
         "variance": pa.list_(pa.float64()),
     }
 )
+FARTHEST = 1e9  # of a coordinate, in pixels: sums and areas stay finite
 _PARSE = paj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
 
 
@@ -82,10 +82,11 @@ def _matrix(column: pa.ChunkedArray) -> Array:
 
 
 def _plausible(x: Block) -> bool:
-    numbers = (x.bbox, x.score, x.uncertainty, x.variance)
+    numbers = (x.score, x.uncertainty, x.variance)
     finite = all(bool(np.isfinite(values).all()) for values in numbers)
     return bool(
         finite
+        and (np.abs(x.bbox) <= FARTHEST).all()
         and (x.bbox[:, 2:] >= 0).all()
         and (x.score >= 0).all()
         and (x.score <= 1).all()
@@ -99,7 +100,7 @@ def _explain(block: bytes, first: int, file: str, reason: str) -> SaodError:
     for number, line in enumerate((part for part in block.split(b"\n") if part.strip()), first):
         try:
             detection = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return SaodError(f"{file}: detection {number} is not JSON ({error}): mend or write the file again.")
         fault = _fault(detection, columns)
         if fault:
@@ -118,17 +119,21 @@ def _fault(detection: dict[str, Any], columns: dict[str, int]) -> str | None:
     box: Any = detection.get("bbox")
     if not _is_number(score):
         return f"needs a number as score but has {score!r}" if "score" in detection else "has no score"
-    if not math.isfinite(score) or not 0 <= score <= 1:
+    if not 0 <= score <= 1:
         return f"has the score {score}, which is not in [0, 1]"
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
         return f"needs a bbox of four numbers but has {box!r}" if "bbox" in detection else "has no bbox"
-    if not all(map(math.isfinite, box)) or box[2] < 0 or box[3] < 0:
-        return f"has the bbox {box}, whose width or height is negative or not finite"
+    if not all(abs(value) <= FARTHEST for value in box):
+        return f"has the bbox {box}, which has a number that is not finite or beyond a billion"
+    if box[2] < 0 or box[3] < 0:
+        return f"has the bbox {box}, whose width or height is negative"
     for key, most in (("uncertainty", len(UNCERTAINTIES)), ("variance", 4)):
         values = detection.get(key) or []
-        if not isinstance(values, list) or not all(_is_number(v) and math.isfinite(v) for v in values):
+        if not isinstance(values, list) or not all(_is_number(v) and abs(v) < 1e300 for v in values):
             return f"needs finite numbers as {key} but has {values!r}"
-        if len(values) > most or (key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0)):
+        if key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0):
+            return f"needs four numbers of at least 0 as variance but has {values!r}"
+        if len(values) > most:
             return f"has {len(values)} values of {key}: up to {most} are known ({some(UNCERTAINTIES)})"
         if columns.setdefault(key, len(values)) != len(values):
             return f"has {len(values)} values of {key} where earlier detections have {columns[key]}"

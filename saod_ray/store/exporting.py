@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from saod_ray.errors import SaodError
 from saod_ray.store.files import commit
+from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split
 
@@ -23,21 +26,23 @@ def export_results(
 ) -> int:
     """Write the detections by rising image id and return their number. The file is absent or whole."""
     store.choose([detector])
-    name, unit = check_split(store, split)
+    name, unit = check_split(split, store.splits, store.description.subsets)
     shards = store.shards(detector, name)
     if not shards:
         raise SaodError(f"{store.uri} has no detections of '{detector}' on {split}: import them first.")
     images = store.images(name, unit)
     source_id = dict(zip(images["image_id"].to_list(), images["source_id"].to_list(), strict=True))
-    order = sorted(shards, key=lambda shard: _first_image(store, detector, name, shard.name))
+    order = sorted(shards, key=lambda shard: _first_image(store, detector, name, shard))
+    if not out.name or (out.exists() and not out.is_file()):
+        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
     written = 0
-    beside = out.with_name(f".{out.name}.tmp")
+    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         opened: Any = gzip.GzipFile(beside, "wb", mtime=0) if out.name.endswith(".gz") else beside.open("wb")
         with opened as file:
             file.write(b"[")
             for done, shard in enumerate(order, 1):
-                rows = store.read_shard(detector, name, shard.name)
+                rows = store.read_shard(detector, name, shard)
                 for count, piece in _encoded(rows, source_id, store.description.category_ids):
                     file.write(b",\n" * bool(written) + piece[1:-1])
                     written += count
@@ -48,13 +53,15 @@ def export_results(
     except OSError as error:
         raise SaodError(f"{out} cannot be written ({error.strerror or error}): mend that and export again.") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
     return written
 
 
-def _first_image(store: Store, detector: str, split: str, shard: str) -> int:
+def _first_image(store: Store, detector: str, split: str, shard: Shard) -> int:
     """Shards are runs of consecutive images, so their first images order them."""
-    return int(store.read_shard(detector, split, shard, []).image_id.min(initial=0))
+    image_ids = store.read_shard(detector, split, shard, []).image_id
+    return int(image_ids.min()) if len(image_ids) else 0
 
 
 def _encoded(rows: Rows, source_id: dict[int, int], categories: list[int]) -> Iterator[tuple[int, bytes]]:

@@ -30,7 +30,7 @@ class Folder:
             except (pa.ArrowInvalid, OSError) as error:
                 raise SaodError(f"The store {uri} cannot be opened ({error}): check the URI.") from None
         else:
-            self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
+            self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
         self._base = base.rstrip("/")
         self.is_local = isinstance(self._filesystem, pafs.LocalFileSystem)
 
@@ -64,7 +64,7 @@ class Folder:
     def list(self, name: str, folders: bool = False) -> list[str]:
         """The names of the files (or folders) in a folder, sorted; empty when it is absent."""
         wanted = pafs.FileType.Directory if folders else pafs.FileType.File
-        with self._guard("list", name):
+        with self._guard("listed", name):
             found = self._filesystem.get_file_info(pafs.FileSelector(self.path(name), allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith("."))
 

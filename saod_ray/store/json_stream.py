@@ -92,6 +92,8 @@ class JsonList:
         rest, consumed = b"", 0
         with self.path.open("rb") as file:
             for piece in self._unpacked(file):
+                if not consumed and not rest:
+                    piece = piece.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
                 data = bytearray(rest + piece)
                 whole, mistake = scan(np.frombuffer(data, np.uint8), len(rest), state)
                 if mistake >= 0:
@@ -107,7 +109,7 @@ class JsonList:
             )
 
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
-        packed = self.path.name.endswith(".gz")
+        packed = self.path.name.lower().endswith(".gz")
         raw: Any = _Counted(file, self._digest)
         stream = gzip.GzipFile(fileobj=raw) if packed else raw
         try:
@@ -120,7 +122,9 @@ class JsonList:
     def _malformed(self, position: int, state: np.ndarray) -> SaodError:
         if state[3] == BEGIN:
             return SaodError(f"{self.path} is not a JSON list of detections: it must begin with '['.")
-        return SaodError(f"{self.path} is not JSON: there is a mistake at byte {position:,}; mend or write it again.")
+        return SaodError(
+            f"{self.path} is not a JSON list of detections: byte {position:,} is a mistake; mend or write it again."
+        )
 
 
 class _Counted:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import msgspec
 
-from saod_ray.errors import SaodError
+from saod_ray.store import records
 from saod_ray.store.files import Folder
+from saod_ray.store.records import Record
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """A committed shard."""
+    """A committed shard; `footer` is a digest of its Parquet footer, which page checksums do not cover."""
 
     name: str
     sha256: str
+    footer: str
     bytes: int
     images: int
     detections: int
@@ -32,7 +34,7 @@ class Origin(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Page(msgspec.Struct, frozen=True):
+class Page(Record, frozen=True):
     """The shards of one unit of work."""
 
     detector: str
@@ -40,7 +42,6 @@ class Page(msgspec.Struct, frozen=True):
     unit: str
     origin: Origin
     shards: list[Shard]
-    format: int = 1
 
 
 def page_name(detector: str, split: str, unit: str) -> str:
@@ -50,25 +51,12 @@ def page_name(detector: str, split: str, unit: str) -> str:
 
 def write_page(folder: Folder, page: Page) -> None:
     """Commit a page: from here on its shards exist."""
-    text = msgspec.json.format(msgspec.json.encode(page), indent=1)
-    folder.put(page_name(page.detector, page.split, page.unit), text + b"\n")
-
-
-def read_page(folder: Folder, name: str) -> Page | None:
-    """The page, or None when there is none."""
-    try:
-        return msgspec.json.decode(folder.read(name), type=Page)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        place = f"{folder.uri.rstrip('/')}/{name}"
-        raise SaodError(
-            f"The ledger page {place} is damaged ({error}): delete it and import that split again."
-        ) from None
+    records.write(folder, page_name(page.detector, page.split, page.unit), page)
 
 
 def pages(folder: Folder, detector: str, split: str) -> list[Page]:
     """The pages of a detector's split, by name."""
     base = f"ledger/{detector}/{split}"
-    found = (read_page(folder, f"{base}/{name}") for name in folder.list(base) if name.endswith(".json"))
-    return [page for page in found if page is not None]
+    remedy = "delete it and import that split again"
+    names = [f"{base}/{name}" for name in folder.list(base) if name.endswith(".json")]
+    return [records.read(folder, name, Page, remedy) for name in names]

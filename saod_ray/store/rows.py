@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -89,14 +90,24 @@ def _element(name: str, dtype: np.dtype) -> pa.Field:
     return pa.field("element", number, nullable=False)
 
 
-def read(source: pa.NativeFile, where: str, columns: Sequence[str] | None = None) -> Rows:
-    """Read a shard, or some of its list columns, checking every page; `where` names it in errors."""
+def footer_digest(source: pa.NativeFile) -> str:
+    """A digest of a Parquet file's footer: the schema, where the pages lie, the closing marks."""
+    size = source.size()
+    closing = source.read_at(8, size - 8) if size >= 8 else b""
+    length = min(int.from_bytes(closing[:4], "little") + 8, size)
+    return hashlib.blake2b(source.read_at(length, size - length), digest_size=16).hexdigest()
+
+
+def read(source: pa.NativeFile, where: str, footer: str, columns: Sequence[str] | None = None) -> Rows:
+    """Read a shard, or some of its list columns, checking its footer and every page; `where` names it in errors."""
     wanted = LISTS if columns is None else columns
     heads = ["image_id", "status", "error", "corruption"] if columns is None else ["image_id"]
     try:
+        if footer_digest(source) != footer:
+            raise OSError("its footer is not what was committed")
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             table = file.read(columns=[*heads, *wanted], use_threads=False)
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise SaodError(f"The shard {where} is damaged ({reason}): `saod-ray verify` says how to repair it.") from None
     arrays: dict[str, Array] = {}

@@ -18,14 +18,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
+import pyarrow as pa
 
 from saod_ray.config import UseCase, source_of, split_names
 from saod_ray.errors import SaodError, did_you_mean, some
-from saod_ray.store import ledger, rows
+from saod_ray.store import ledger, records, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.files import Folder
 from saod_ray.store.ledger import Page, Shard
+from saod_ray.store.records import Record
 from saod_ray.store.rows import Rows
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
-class Description(msgspec.Struct, frozen=True):
+class Description(Record, frozen=True):
     """`use-case.json`: what the store's detections are detections of."""
 
     name: str
@@ -48,7 +49,6 @@ class Description(msgspec.Struct, frozen=True):
     subsets: list[str]
     annotations: dict[str, str]
     manifests: dict[str, str]
-    format: int = 1
 
 
 class Store:
@@ -85,6 +85,9 @@ class Store:
         digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
         if store.folder.exists("use-case.json"):
             known = store.description
+            if not store.detectors():  # nothing depends on it yet
+                store._describe(case, data, digests)
+                return cls(uri)
             if (known.declaration, known.annotations) != (case.digest(), digests):
                 what = "other annotations" if known.declaration == case.digest() else "another use case file"
                 raise SaodError(
@@ -102,16 +105,19 @@ class Store:
         val_file = coco.parse(data[val.annotations], val.annotations)
         classes = coco.classes_of(case, val_file)
         id_file = coco.parse(data[test.annotations], test.annotations)
+        chosen = case.classes is not None
         manifests = {
-            "val": coco.manifest(val_file, val.images, classes, val.annotations),
-            "id": coco.manifest(id_file, test.images, classes, test.annotations),
+            "val": coco.manifest(val_file, val.images, classes, val.annotations, chosen),
+            "id": coco.manifest(id_file, test.images, classes, test.annotations, chosen),
             "ood": coco.ood_manifest(case, data),
         }
+        written = {}
         for source, manifest in manifests.items():
             for part, table in (("images", manifest.images), ("objects", manifest.objects)):
                 sink = io.BytesIO()
                 table.write_parquet(sink, compression="zstd")
                 self.folder.put(f"manifest/{source}.{part}.parquet", sink.getvalue())
+                written[source, part] = sink.getvalue()
         description = Description(
             name=case.name,
             version=case.version,
@@ -121,18 +127,14 @@ class Store:
             severities=sorted(set(test.severities)),
             subsets=[subset.name for subset in case.splits.ood],
             annotations=digests,
-            manifests={source: manifest.digest() for source, manifest in manifests.items()},
+            manifests={source: _digest(written[source, "images"], written[source, "objects"]) for source in manifests},
         )
-        text = msgspec.json.format(msgspec.json.encode(description), indent=1)
-        self.folder.put("use-case.json", text + b"\n")
+        records.write(self.folder, "use-case.json", description)
 
     @cached_property
     def description(self) -> Description:
         """The store's use case."""
-        try:
-            return msgspec.json.decode(self.folder.read("use-case.json"), type=Description)
-        except msgspec.DecodeError as error:
-            raise SaodError(f"{self.uri}/use-case.json is damaged ({error}): import into another store.") from None
+        return records.read(self.folder, "use-case.json", Description, "import into another store")
 
     @cached_property
     def splits(self) -> list[str]:
@@ -145,14 +147,14 @@ class Store:
 
         from saod_ray.data.manifest import Manifest
 
-        tables = []
-        for part in ("images", "objects"):
-            name = f"manifest/{source}.{part}.parquet"
-            try:
-                tables.append(pl.read_parquet(self.folder.read(name)))
-            except (FileNotFoundError, pl.exceptions.PolarsError) as error:
-                raise SaodError(f"{self.uri}/{name} is damaged ({error}): import into another store.") from None
-        return Manifest(*tables)
+        names = [f"manifest/{source}.{part}.parquet" for part in ("images", "objects")]
+        try:
+            data = [self.folder.read(name) for name in names]
+        except FileNotFoundError:
+            data = []
+        if _digest(*data) != self.description.manifests[source]:
+            raise SaodError(f"{self.uri}/{names[0]} or {names[1]} is damaged or gone: import into another store.")
+        return Manifest(*(pl.read_parquet(each) for each in data))
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""
@@ -168,7 +170,8 @@ class Store:
 
     def detectors(self) -> list[str]:
         """The detectors that have detections here."""
-        return self.folder.list("ledger", folders=True)
+        names = self.folder.list("ledger", folders=True)
+        return [name for name in names if any(self.folder.list(f"ledger/{name}/{split}") for split in self.splits)]
 
     def choose(self, names: Sequence[str] | None) -> list[str]:
         """These detectors, or all; unknown names are refused."""
@@ -195,20 +198,26 @@ class Store:
         """Where a shard lies, relative to the store."""
         return f"detections/{detector}/{split}/{name}.parquet"
 
-    def read_shard(self, detector: str, split: str, name: str, columns: Sequence[str] | None = None) -> Rows:
+    def read_shard(self, detector: str, split: str, shard: Shard, columns: Sequence[str] | None = None) -> Rows:
         """A shard's rows, or some of its list columns."""
-        file = self.shard_file(detector, split, name)
+        file = self.shard_file(detector, split, shard.name)
         where = f"{self.uri.rstrip('/')}/{file}"
         try:
             with self.folder.open(file) as source:
-                return rows.read(source, where, columns)
+                return rows.read(source, where, shard.footer, columns)
         except FileNotFoundError:
             raise SaodError(f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it.") from None
 
-    def listed(self, file: str) -> bool:
-        """Whether a page lists the shard that lies at `file`."""
-        _, detector, split, name = file.split("/")
-        return name.removesuffix(".parquet") in {shard.name for shard in self.shards(detector, split)}
+    def remove_unlisted(self, detector: str, split: str) -> None:
+        """Delete the split's shards that no page lists. Only for who holds the right to write it."""
+        for name in self.unlisted(detector, split):
+            self.folder.delete(self.shard_file(detector, split, name))
+
+    def unlisted(self, detector: str, split: str) -> list[str]:
+        """The names of shards that lie there without a page that lists them."""
+        listed = {shard.name for shard in self.shards(detector, split)}
+        names = [file.removesuffix(".parquet") for file in self.folder.list(f"detections/{detector}/{split}")]
+        return [name for name in names if name not in listed]
 
     def write_shard(self, detector: str, split: str, name: str, content: Rows) -> Shard:
         """Commit a shard and return its ledger entry."""
@@ -217,12 +226,17 @@ class Store:
         return Shard(
             name=name,
             sha256=hashlib.sha256(data).hexdigest(),
+            footer=rows.footer_digest(pa.BufferReader(data)),
             bytes=data.size,
             images=len(content.image_id),
             detections=content.detections,
             empty=content.empty(),
             failed=content.failed(),
         )
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 class Snapshot(Store):
@@ -245,11 +259,15 @@ def check_name(detector: str) -> None:
         raise SaodError(f"'{detector}' is not a detector name: use letters, digits and . _ + -.")
 
 
-def check_split(store: Store, split: str) -> tuple[str, str]:
-    """A split as typed (`id`, `ood`, `ood/svhn`) → (split, unit): the unit is an OOD subset, or `all`."""
+def check_split(split: str, known: Sequence[str], subsets: Sequence[str]) -> tuple[str, str]:
+    """A split as typed (`id`, `ood`, `ood/svhn`) → (split, unit): the unit is an OOD subset, or `all`.
+
+    >>> check_split("ood/svhn", ["val", "ood"], ["svhn"])
+    ('ood', 'svhn')
+    """
     name, _, subset = split.partition("/")
-    if name not in store.splits:
-        raise SaodError(f"'{split}' is not a split{did_you_mean(name, store.splits)}: use {some(store.splits, 9)}.")
-    if subset and (source_of(name) != "ood" or subset not in store.description.subsets):
-        raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(store.description.subsets, 9)}.")
+    if name not in known:
+        raise SaodError(f"'{split}' is not a split{did_you_mean(name, known)}: use {some(known, 9)}.")
+    if subset and (source_of(name) != "ood" or subset not in subsets):
+        raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(subsets, 9)}.")
     return name, subset or "all"

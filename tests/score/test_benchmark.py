@@ -82,7 +82,7 @@ def shuffled_copy(source: Store, uri: str, seed: int) -> None:
     for split in source.splits:
         (page,) = source.pages("toy", split)
         (shard,) = page.shards
-        rows = source.read_shard("toy", split, shard.name)
+        rows = source.read_shard("toy", split, shard)
         order = rng.permutation(len(rows.image_id))
         cuts = np.sort(rng.integers(0, len(order) + 1, 3))
         shards = []
@@ -90,7 +90,7 @@ def shuffled_copy(source: Store, uri: str, seed: int) -> None:
             name = f"{rng.integers(1 << 30):08x}{number}"
             shards.append(target.write_shard("toy", split, name, take(rows, part)))
         origin = Origin(page.origin.kind, page.origin.file, page.origin.sha256)
-        ledger.write_page(target.folder, Page("toy", split, "all", origin, shards))
+        ledger.write_page(target.folder, Page(detector="toy", split=split, unit="all", origin=origin, shards=shards))
 
 
 def take(rows: Rows, images: np.ndarray) -> Rows:
@@ -229,7 +229,7 @@ def test_without_corruption_daq_has_two_parts(tmp_path) -> None:
 
 def test_a_failed_image_is_rejected_and_counted(two) -> None:
     (page,) = two.pages("a", "id")
-    rows = two.read_shard("a", "id", page.shards[0].name)
+    rows = two.read_shard("a", "id", page.shards[0])
     status = ["failed", *["ok"] * (len(rows.image_id) - 1)]
     drop = rows.offsets[1]
     changed = Rows(
@@ -241,7 +241,9 @@ def test_a_failed_image_is_rejected_and_counted(two) -> None:
         [None] * len(status),
     )
     shard = two.write_shard("a", "id", "0" * 32, changed)
-    ledger.write_page(two.folder, Page("a", "id", "all", page.origin, [shard, *page.shards[1:]]))
+    ledger.write_page(
+        two.folder, Page(detector="a", split="id", unit="all", origin=page.origin, shards=[shard, *page.shards[1:]])
+    )
     figures = score(two.uri, ["a"])["a"]
     assert figures["coverage"]["id"]["failed"] == 1
-    assert two.read_shard("a", "id", "0" * 32).error[0] == "The file is truncated."
+    assert two.read_shard("a", "id", shard).error[0] == "The file is truncated."

@@ -100,7 +100,7 @@ def test_float32_stays_float32_and_more_digits_stay_float64(case, tmp_path) -> N
     ):
         file = write_json(tmp_path / "d.json", [row])
         page = import_results(str(tmp_path / "store"), case, name, "val", file)
-        rows = Store.open(str(tmp_path / "store")).read_shard(name, "val", page.shards[0].name)
+        rows = Store.open(str(tmp_path / "store")).read_shard(name, "val", page.shards[0])
         assert (rows.columns["box"].dtype, rows.columns["score"].dtype) == (box, score)
         assert ("size" in rows.columns) == size
 
@@ -109,7 +109,7 @@ def test_images_without_detections_are_rows_too(case, tmp_path) -> None:
     page = import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", [GOOD, GOOD]))
     (shard,) = page.shards
     assert (shard.images, shard.detections, shard.empty, shard.failed) == (3, 2, 2, 0)
-    rows = Store.open(str(tmp_path / "store")).read_shard("d", "id", shard.name)
+    rows = Store.open(str(tmp_path / "store")).read_shard("d", "id", shard)
     assert rows.image_id.tolist() == [10, 20, 30]
     assert np.diff(rows.offsets).tolist() == [2, 0, 0]
     assert rows.columns["label"].tolist() == [1, 1]  # category 7 is the second by rising id
@@ -150,7 +150,7 @@ def test_ood_subsets_that_share_ids_are_imported_one_by_one(case, tmp_path) -> N
         import_results(uri, case, "d", f"ood/{subset}", file)
     store = Store.open(uri)
     shards = store.shards("d", "ood")
-    ids = [i for shard in shards for i in store.read_shard("d", "ood", shard.name).image_id.tolist()]
+    ids = [i for shard in shards for i in store.read_shard("d", "ood", shard).image_id.tolist()]
     assert sorted(ids) == [0, 1, 2, 3, 4, 5]
     export_results(store, "d", "ood/far", tmp_path / "far.json")
     assert json.loads((tmp_path / "far.json").read_text()) == [GOOD]
@@ -168,6 +168,109 @@ def test_a_second_import_needs_replace(case, tmp_path) -> None:
     store = Store.open(uri)
     assert [shard.detections for shard in store.shards("d", "id")] == [2]
     assert len(list((tmp_path / "store" / "detections" / "d" / "id").iterdir())) == 1
+
+
+def test_a_subset_does_not_replace_the_whole(tmp_path) -> None:
+    for name, first in (("near", 0), ("far", 50)):
+        write_json(tmp_path / f"{name}.json", {"images": [{"id": first + i} for i in range(3)]})
+    write_json(tmp_path / "truth.json", TRUTH)
+    (tmp_path / "use-case.toml").write_text(
+        'name = "two"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+        '[[splits.ood]]\nname = "near"\nannotations = "near.json"\n[[splits.ood]]\nname = "far"\nannotations = "far.json"\n'
+    )
+    case, uri = UseCase.load(tmp_path / "use-case.toml"), str(tmp_path / "store")
+    both = write_json(tmp_path / "both.json", [{**GOOD, "image_id": 1}, {**GOOD, "image_id": 51}])
+    near = write_json(tmp_path / "near-found.json", [{**GOOD, "image_id": 2}])
+    import_results(uri, case, "d", "ood", both)
+    before = snapshot(tmp_path / "store")
+    with pytest.raises(SaodError, match="on all of ood: import ood as a whole again with --replace"):
+        import_results(uri, case, "d", "ood/near", near, replace=True)
+    assert snapshot(tmp_path / "store") == before
+    import_results(uri, case, "e", "ood/near", near)
+    with pytest.raises(SaodError, match="on ood already: add --replace"):
+        import_results(uri, case, "e", "ood", both)
+    import_results(uri, case, "e", "ood", both, replace=True)
+    assert [page.unit for page in Store.open(uri).pages("e", "ood")] == ["all"]
+
+
+def test_export_is_by_rising_image_id(tmp_path) -> None:
+    ids = list(range(0, 200, 3))
+    write_json(tmp_path / "truth.json", {**TRUTH, "images": [{"id": i} for i in ids], "annotations": []})
+    (tmp_path / "use-case.toml").write_text(
+        'name = "many"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+    )
+    rows = [{**GOOD, "image_id": i} for i in reversed(ids)]
+    file, case = write_json(tmp_path / "d.json", rows), UseCase.load(tmp_path / "use-case.toml")
+    import_results(str(tmp_path / "store"), case, "d", "id", file, shard_images=4)
+    export_results(Store.open(str(tmp_path / "store")), "d", "id", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == rows[::-1]
+
+
+def test_a_failed_first_import_does_not_pin_the_use_case(case, tmp_path) -> None:
+    uri = str(tmp_path / "store")
+    with pytest.raises(SaodError):
+        import_results(uri, case, "d", "id", write_json(tmp_path / "d.json", [{**GOOD, "score": 2}]))
+    assert Store.open(uri).detectors() == []
+    text = (tmp_path / "use-case.toml").read_text()
+    (tmp_path / "use-case.toml").write_text(text.replace("[splits.id]", "[splits.id]\nseverities = [2]"))
+    case = UseCase.load(tmp_path / "use-case.toml")
+    import_results(uri, case, "d", "id-c2", write_json(tmp_path / "d.json", [GOOD]))
+    assert Store.open(uri).description.severities == [2]
+
+
+def test_chosen_classes_keep_their_order_and_leave_the_others_out(tmp_path) -> None:
+    other = {"id": 2, "image_id": 20, "category_id": 5, "bbox": [0, 0, 5, 5]}
+    truth = {**TRUTH, "categories": [*TRUTH["categories"], {"id": 5, "name": "five"}]}
+    write_json(tmp_path / "truth.json", {**truth, "annotations": [*TRUTH["annotations"], other]})
+    (tmp_path / "use-case.toml").write_text(
+        'name = "some"\nclasses = ["seven", "three"]\n'
+        '[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+    )
+    case = UseCase.load(tmp_path / "use-case.toml")
+    rows = [GOOD, {**GOOD, "category_id": 3}]
+    page = import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", rows))
+    store = Store.open(str(tmp_path / "store"))
+    assert (store.description.classes, store.description.category_ids) == (["seven", "three"], [7, 3])
+    assert store.read_shard("d", "id", page.shards[0]).columns["label"].tolist() == [0, 1]
+    assert store.manifest("val").objects["object_id"].to_list() == [1]
+    export_results(store, "d", "id", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == rows
+
+
+def test_images_of_a_folder_are_an_ood_subset(tmp_path) -> None:
+    write_json(tmp_path / "truth.json", TRUTH)
+    (tmp_path / "use-case.toml").write_text(
+        'name = "folder"\n[splits.val]\nannotations = "truth.json"\n[splits.id]\nannotations = "truth.json"\n'
+        '[[splits.ood]]\nname = "far"\nimages = "far"\n'
+    )
+    case, uri = UseCase.load(tmp_path / "use-case.toml"), str(tmp_path / "store")
+    file = write_json(tmp_path / "d.json", [{**GOOD, "image_id": 1}])
+    with pytest.raises(SaodError, match=r"There is no folder .*far for the OOD subset 'far'"):
+        import_results(uri, case, "d", "ood", file)
+    (tmp_path / "far" / "deep.jpg").mkdir(parents=True)
+    with pytest.raises(SaodError, match="There is no image below"):
+        import_results(uri, case, "d", "ood", file)
+    for name in ("b.png", "deep.jpg/a.JPG", ".hidden.jpg", "notes.txt"):
+        (tmp_path / "far" / name).write_bytes(b"")
+    import_results(uri, case, "d", "ood", file)
+    assert Store.open(uri).manifest("ood").images["file_name"].to_list() == ["far/b.png", "far/deep.jpg/a.JPG"]
+
+
+def test_shards_stay_small_where_detections_crowd(case, tmp_path, monkeypatch) -> None:
+    from saod_ray.store import spill
+
+    monkeypatch.setattr(spill, "SHARD_DETECTIONS", 5)
+    rows = [{**GOOD, "image_id": i} for i in (10, 20, 30) for _ in range(4)]
+    page = import_results(str(tmp_path / "a"), case, "d", "id", write_json(tmp_path / "d.json", rows))
+    assert [shard.detections for shard in page.shards] == [4, 4, 4]
+    monkeypatch.setattr(spill, "IMAGE_DETECTIONS", 3)
+    with pytest.raises(SaodError, match="image 10 has 4 detections where at most 3 are possible"):
+        import_results(str(tmp_path / "b"), case, "d", "id", tmp_path / "d.json")
+
+
+def test_a_byte_order_mark_is_no_mistake(case, tmp_path) -> None:
+    (tmp_path / "d.json").write_bytes(b"\xef\xbb\xbf" + json.dumps([GOOD], indent=1).replace("\n", "\r\n").encode())
+    assert import_results(str(tmp_path / "store"), case, "d", "id", tmp_path / "d.json").shards[0].detections == 1
 
 
 def test_a_store_holds_one_use_case(case, tmp_path) -> None:
@@ -190,9 +293,9 @@ BAD = {
     "an object": ('{"annotations": []}', "must begin with '\\['"),
     "truncated": (json.dumps([GOOD, GOOD])[:-40], "ends in the middle after"),
     "nothing": ("", "ends in the middle after 0 bytes"),
-    "no comma": ("[{} {}]", "mistake at byte 4"),
-    "trailing text": (json.dumps([GOOD]) + "x", "mistake at byte"),
-    "not an element": ("[1, 2]", "mistake at byte 1"),
+    "no comma": ("[{} {}]", "byte 4 is a mistake"),
+    "trailing text": (json.dumps([GOOD]) + "x", "byte \\d+ is a mistake"),
+    "not an element": ("[1, 2]", "byte 1 is a mistake"),
     "broken element": ('[{"image_id": 10,, }]', "detection 0 is not JSON"),
     "unknown image": (json.dumps([GOOD, {**GOOD, "image_id": 11}]), "image id 11 is not in the use case 'tiny'"),
     "unknown category": (json.dumps([{**GOOD, "category_id": 4}]), "category id 4 is not in the use case"),
@@ -210,7 +313,7 @@ BAD = {
         "detection 1 .* four numbers but has \\[1, 2, 3\\]",
     ),
     "all three numbers": (json.dumps([{**GOOD, "bbox": [1, 2, 3]}]), "four numbers but has \\[1, 2, 3\\]"),
-    "NaN box": (json.dumps([{**GOOD, "bbox": [1, math.nan, 3, 4]}]), "negative or not finite"),
+    "NaN box": (json.dumps([{**GOOD, "bbox": [1, math.nan, 3, 4]}]), "a number that is not finite"),
     "text image": (json.dumps([{**GOOD, "image_id": "10"}]), "needs a whole number as image_id but has '10'"),
     "fractional image": (json.dumps([{**GOOD, "image_id": 10.5}]), "needs a whole number as image_id but has 10.5"),
     "five uncertainties": (json.dumps([{**GOOD, "uncertainty": [1, 2, 3, 4, 5]}]), "5 values of uncertainty"),
@@ -218,7 +321,14 @@ BAD = {
         json.dumps([{**GOOD, "uncertainty": [1]}, GOOD]),
         "detection 1 of image 10 has 0 values of uncertainty where earlier detections have 1",
     ),
-    "negative variance": (json.dumps([{**GOOD, "variance": [1, 2, 3, -4]}]), "variance"),
+    "negative variance": (
+        json.dumps([{**GOOD, "variance": [1, 2, 3, -4]}]),
+        "needs four numbers of at least 0 as variance",
+    ),
+    "huge box": (json.dumps([{**GOOD, "bbox": [1, 1e300, 3, 4]}]), "beyond a billion"),
+    "huge whole number": (json.dumps([{**GOOD, "bbox": [1, 10**400, 3, 4]}]), "beyond a billion"),
+    "huge whole score": (json.dumps([{**GOOD, "score": 10**400}]), "which is not in"),
+    "deep": (json.dumps([{**GOOD, "score": 2}])[:-2] + ', "x": ' + "[" * 9000 + "]" * 9000 + "}]", "detection 0"),
 }
 
 
@@ -261,6 +371,8 @@ BAD_TRUTH = {
         "annotation 5 has the box",
     ),
     "no images": ({"annotations": []}, "missing required field `images`"),
+    "huge width": ({**TRUTH, "images": [{"id": 10, "width": 2**40}]}, "is not COCO JSON"),
+    "huge id": ({**TRUTH, "images": [{"id": 2**63}]}, "is not COCO JSON"),
     "same names": (
         {**TRUTH, "categories": [{"id": 7, "name": "x"}, {"id": 3, "name": "x"}]},
         "two categories are named x",
@@ -275,6 +387,24 @@ def test_bad_annotations_are_named_and_no_store_is_made(what, case, tmp_path) ->
     with pytest.raises(SaodError, match=message):
         import_results(str(tmp_path / "store"), case, "d", "id", write_json(tmp_path / "d.json", [GOOD]))
     assert not (tmp_path / "store").exists()
+
+
+def test_annotations_that_are_not_utf8_or_not_whole(case, tmp_path) -> None:
+    file = write_json(tmp_path / "d.json", [GOOD])
+    (tmp_path / "truth.json").write_bytes(
+        json.dumps(TRUTH).replace("seven", "é").encode("latin-1").replace(b"\\u00e9", b"\xe9")
+    )
+    with pytest.raises(SaodError, match="is not COCO JSON"):
+        import_results(str(tmp_path / "store"), case, "d", "id", file)
+    packed = bytearray(gzip.compress(json.dumps(TRUTH).encode()))
+    packed[20] ^= 0xFF
+    (tmp_path / "truth.json.gz").write_bytes(packed)
+    text = (tmp_path / "use-case.toml").read_text().replace("truth.json", "truth.json.gz")
+    (tmp_path / "packed.toml").write_text(text)
+    with pytest.raises(SaodError, match="cannot be read"):
+        import_results(str(tmp_path / "store"), UseCase.load(tmp_path / "packed.toml"), "d", "id", file)
+    with pytest.raises(SaodError, match="The data root foo://x cannot be opened"):
+        import_results(str(tmp_path / "store"), UseCase.load(tmp_path / "packed.toml", "foo://x"), "d", "id", file)
 
 
 def test_bad_names(case, tmp_path) -> None:

@@ -138,6 +138,67 @@ def test_a_killed_writers_temporary_files_are_swept(tmp_path) -> None:
     assert folder.list("a") == ["b.json"]
 
 
+def start(case: Path, store: Path, detections: str = "found.json") -> subprocess.Popen[str]:
+    args = command(case, store)
+    args[args.index("--detections") + 1] = str(case / detections)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "saod_ray", *args], **pipes)
+
+
+def test_two_imports_of_one_split_at_once(case, tmp_path) -> None:
+    """One does it, the other is refused; stopping either loses nothing of what the other committed."""
+    for number in range(4):
+        store = tmp_path / str(number)
+        both = [start(case, store), start(case, store)]
+        if number % 2:
+            time.sleep(1.2)
+            both[0].send_signal(signal.SIGINT)
+        codes = []
+        for process in both:
+            _, errors = process.communicate()
+            codes.append(process.returncode)
+            assert "Traceback" not in errors, errors
+            if process.returncode == 1:
+                assert "is writing 'd' on id" in errors or "already: add --replace" in errors, errors
+        opened = Store.open(str(store))
+        if 0 in codes:
+            assert len(opened.shards("d", "id")) == IMAGES // 20
+            assert not [p for p in verify(opened, ["d"]).problems if p.where.startswith("detections")]
+            assert not list(store.glob(".writing*"))
+        assert codes.count(0) <= 1
+
+
+def test_imports_of_different_detectors_into_a_new_store_at_once(case, tmp_path) -> None:
+    processes = []
+    for detector in ("a", "b", "c"):
+        args = command(case, tmp_path / "store")
+        args[args.index("--detector") + 1] = detector
+        processes.append(subprocess.Popen([sys.executable, "-m", "saod_ray", *args], stdout=subprocess.DEVNULL))
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    opened = Store.open(str(tmp_path / "store"))
+    assert opened.detectors() == ["a", "b", "c"]
+    assert not [p for p in verify(opened, ["a", "b", "c"]).problems if "no detections" not in p.what]
+
+
+def test_a_detector_without_a_page_does_not_exist(case, tmp_path) -> None:
+    assert saod_ray(*command(case, tmp_path / "store")).returncode == 0
+    (tmp_path / "store" / "ledger" / "ghost" / "val").mkdir(parents=True)
+    assert Store.open(str(tmp_path / "store")).detectors() == ["d"]
+
+
+def test_the_cache_may_be_deleted_while_scoring(golden_store, tmp_path) -> None:
+    shutil.copytree(golden_store.uri, tmp_path / "store", ignore=shutil.ignore_patterns("cache"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "saod_ray", "score", tmp_path / "store"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while process.poll() is None:
+        shutil.rmtree(tmp_path / "store" / "cache", ignore_errors=True)
+    assert process.returncode == 0, process.communicate()
+
+
 # other filesystems ------------------------------------------------------------------------------------------------
 
 

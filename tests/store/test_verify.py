@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import saod_ray
 
@@ -60,6 +61,41 @@ def test_scoring_notices_flipped_bytes_in_what_it_reads(copy) -> None:
     assert noticed >= 6  # the other bytes are of columns that scoring does not read
 
 
+def flipped(path: Path, place: int, bit: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= bit
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["use-case.json", "ledger/toy/id/all.json", "manifest/id.objects.parquet"])
+def test_flipped_bytes_in_what_is_not_a_shard_are_never_used(golden_store, tmp_path, name) -> None:
+    """Every flip is refused in a sentence, or changes nothing (white space)."""
+    expected = Benchmark(golden_store, ScoreSettings()).score(["toy"])["toy"].figures
+    rng = np.random.default_rng(3)
+    refused = 0
+    for number in range(25):
+        folder = tmp_path / str(number)
+        shutil.copytree(golden_store.uri, folder, ignore=shutil.ignore_patterns("cache"))
+        flipped(folder / name, int(rng.integers(1 << 30)), 1 << int(rng.integers(8)))
+        try:
+            assert Benchmark(Store.open(str(folder)), ScoreSettings()).score(["toy"])["toy"].figures == expected
+        except SaodError as error:
+            refused += 1
+            assert "is damaged" in str(error) or "incomplete" in str(error)
+        shutil.rmtree(folder)
+    assert refused >= 10
+
+
+def test_a_shards_footer_is_checked(copy) -> None:
+    file = one_shard(copy, "val")
+    whole = file.read_bytes()
+    for back in range(1, 4000, 97):
+        flipped(file, len(whole) - back)
+        with pytest.raises(SaodError, match="is damaged"):
+            Benchmark(copy, ScoreSettings()).score(["toy"])
+        file.write_bytes(whole)
+
+
 def test_the_command(copy) -> None:
     run = saod_ray("verify", copy.uri)
     assert run.returncode == 0
@@ -80,4 +116,4 @@ def test_missing_splits_strays_and_manifests(copy) -> None:
     data = bytearray(manifest.read_bytes())
     data[len(data) // 2] ^= 0x10
     manifest.write_bytes(data)
-    assert any(p.where == "manifest/id" for p in verify(copy, ["toy"]).problems)
+    assert any(p.where == "manifest/id" for p in verify(Store.open(copy.uri), ["toy"]).problems)

@@ -100,9 +100,22 @@ def load(
 
 def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: Objects) -> Split:
     key = _key(store, split, shard, "geometry")
-    known = store.cache.arrays(key)
-    columns = ["label", "score"] if known else ["label", "score", "box", "size"]
-    rows = store.read_shard(detector, split, shard, columns)
+    known = store.cache.arrays(key) or _geometry(store, detector, split, shard, objects, key)
+    return Split(
+        images=positions(objects.image_ids, known["image_id"], split),
+        offsets=known["offsets"],
+        label=known["label"],
+        score=known["score"].astype(np.float64),
+        area=known["area"],
+        pair_start=np.concatenate([[0], np.cumsum(known["pairs"], dtype=np.int64)]),
+        pair_object=known["object"],
+        pair_iou=known["iou"],
+    )
+
+
+def _geometry(store: Store, detector: str, split: str, shard: Shard, objects: Objects, key: str) -> dict[str, Array]:
+    """What matching needs of a shard: labels, scores, and the overlaps with objects in place of the boxes."""
+    rows = store.read_shard(detector, split, shard, ["label", "score", "box", "size"])
     images = positions(objects.image_ids, rows.image_id, split)
     # copies of what Arrow lends read-only: the kernels are compiled for arrays of one kind
     label = np.array(rows.columns["label"])
@@ -110,24 +123,22 @@ def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: 
         raise SaodError(
             f"The shard {shard.name} of {detector} on {split} has labels outside of the use case's classes."
         )
-    if known is None:
-        box = rows.columns["box"].astype(np.float64)
-        size = np.array(rows.columns["size"]) if "size" in rows.columns else box[:, 2:] - box[:, :2]
-        ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
-        detection, thing, iou = overlaps(images, rows.offsets, label, box, size, *ground)
-        pairs = np.bincount(detection, minlength=len(label)).astype(np.uint16)
-        known = {"pairs": pairs, "object": thing, "iou": iou, "area": area_bits(size[:, 0] * size[:, 1])}
-        store.cache.put_arrays(key, known)
-    return Split(
-        images=images,
-        offsets=rows.offsets,
-        label=label,
-        score=rows.columns["score"].astype(np.float64),
-        area=known["area"],
-        pair_start=np.concatenate([[0], np.cumsum(known["pairs"], dtype=np.int64)]),
-        pair_object=known["object"],
-        pair_iou=known["iou"],
-    )
+    box = rows.columns["box"].astype(np.float64)
+    size = np.array(rows.columns["size"]) if "size" in rows.columns else box[:, 2:] - box[:, :2]
+    ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
+    detection, thing, iou = overlaps(images, rows.offsets, label, box, size, *ground)
+    known = {
+        "iou": iou,
+        "offsets": rows.offsets,
+        "image_id": rows.image_id,
+        "object": thing,
+        "score": rows.columns["score"],
+        "label": label,
+        "pairs": np.bincount(detection, minlength=len(label)).astype(np.uint16),
+        "area": area_bits(size[:, 0] * size[:, 1]),
+    }
+    store.cache.put_arrays(key, known)
+    return known
 
 
 def positions(image_ids: Array, wanted: Array, split: str) -> Array:

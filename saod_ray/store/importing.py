@@ -51,6 +51,8 @@ def import_results(
         for rows in spill.shards():
             shard_name = _shard_name(store, detector, name, origin, rows.image_id)
             shards.append(store.write_shard(detector, name, shard_name, rows))
+        if Store.open(uri).description != store.description:
+            raise SaodError(f"Another import has given {uri} another use case meanwhile: use another store.")
         page = Page(detector=detector, split=name, unit=unit, origin=origin, shards=shards)
         ledger.write_page(store.folder, page)
         for other in others:

@@ -85,18 +85,16 @@ class Store:
         digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
         if store.folder.exists("use-case.json"):
             known = store.description
-            if not store.detectors():  # nothing depends on it yet
-                store._describe(case, data, digests)
-                return cls(uri)
-            if (known.declaration, known.annotations) != (case.digest(), digests):
+            if (known.declaration, known.annotations) == (case.digest(), digests):
+                return store
+            if store.detectors():
                 what = "other annotations" if known.declaration == case.digest() else "another use case file"
                 raise SaodError(
                     f"{uri} holds detections of '{known.name}' version {known.version}, made with {what} than "
                     f"'{case.name}' version {case.version} has now: use another store."
                 )
-            return store
-        store._describe(case, data, digests)
-        return store
+        store._describe(case, data, digests)  # there is none, or nothing depends on it yet
+        return cls(uri)
 
     def _describe(self, case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> None:
         from saod_ray.data import coco

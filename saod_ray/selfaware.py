@@ -30,6 +30,7 @@ class _File(msgspec.Struct, frozen=True):
     detector: str
     fingerprint: str
     use_case: str
+    classes: list[str]  # by label
     settings: dict[str, Any]
     image_threshold: float
     detection_thresholds: dict[str, float | None]
@@ -70,6 +71,7 @@ class SelfAware:
             detector=detector,
             fingerprint=fingerprint,
             use_case=use_case,
+            classes=classes,
             settings=self.settings.model_dump(),
             image_threshold=self.image_threshold,
             detection_thresholds=dict(zip(classes, values, strict=True)),
@@ -86,11 +88,16 @@ class SelfAware:
             file = msgspec.json.decode(path.read_bytes(), type=_File)
         except FileNotFoundError:
             raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SaodError(f"{path} is not a self-aware detector ({error}): score the store again.") from None
-        values = [np.nan if v is None else v for v in file.detection_thresholds.values()]
-        settings = ScoreSettings.of(**file.settings)
-        return cls(settings, file.image_threshold, np.array(values), list(file.calibrators.values()), file.ranges)
+        thresholds = [file.detection_thresholds[name] for name in file.classes]
+        return cls(
+            settings=ScoreSettings.of(**file.settings),
+            image_threshold=file.image_threshold,
+            detection_thresholds=np.array([np.nan if v is None else v for v in thresholds]),
+            calibrators=[file.calibrators[name] for name in file.classes],
+            ranges=file.ranges,
+        )
 
 
 def calibrated(split: Split, functions: list[Calibrator | None]) -> Split:

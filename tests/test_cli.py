@@ -131,7 +131,12 @@ def test_the_table_and_the_files(copy) -> None:
     assert "NaN" not in (copy / "results.json").read_text()
     fitted = SelfAware.load(copy / "selfaware" / "toy.json")
     assert fitted.image_threshold == value["detectors"]["toy"]["image_threshold"]
-    assert [c is None for c in fitted.calibrators] == [False] * 7 + [False]
+    names = [category["name"] for category in golden_categories()]  # by label: class10 is the last, not the second
+    thresholds = [value["detectors"]["toy"]["detection_thresholds"][name] for name in names]
+    got = [None if threshold != threshold else threshold for threshold in fitted.detection_thresholds.tolist()]
+    assert got == thresholds and thresholds[-1] is None
+    file = json.loads((copy / "selfaware" / "toy.json").read_text())
+    assert [c.slope for c in fitted.calibrators] == [file["calibrators"][name]["slope"] for name in names]
 
 
 def test_names_are_shown_as_text(copy) -> None:
@@ -146,6 +151,15 @@ def test_names_are_shown_as_text(copy) -> None:
     console.print(result_table(value))
     text = console.export_text()
     assert "a[/b] [red]x, official" in text and "[bold]d" in text
+
+
+def golden_categories() -> list[dict[str, object]]:
+    import gzip
+
+    from conftest import GOLDEN
+
+    with gzip.open(GOLDEN / "val.json.gz") as file:
+        return sorted(json.load(file)["categories"], key=lambda category: category["id"])
 
 
 def test_scoring_again_writes_nothing(copy) -> None:

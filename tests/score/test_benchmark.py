@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from usecases import SPLITS, import_all, random_use_case
 
-from saod_ray.config import ScoreSettings
+from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.report.results import encoded, results
 from saod_ray.score.benchmark import Benchmark
@@ -66,6 +66,44 @@ def test_every_figure_is_the_references(tmp_path_factory, seed, chosen, first_id
         else:
             assert got == pytest.approx(value, abs=1e-9), path
     shutil.rmtree(folder)
+
+
+def with_every_uncertainty(folder: Path, data: dict) -> None:
+    """Give the use case's detections all stored columns, and the reference's rows what follows from them."""
+    rng = np.random.default_rng(8)
+    ranges = {}
+    for split in SPLITS:
+        rows = json.loads((folder / f"{split}.detections.json").read_text())
+        for row, known in zip(rows, data["detections"][split], strict=True):
+            row["uncertainty"], row["variance"] = rng.random(4).tolist(), rng.uniform(0.01, 2, 4).tolist()
+            columns = ("entropy", "ds", "avg-entropy", "max-class-entropy")
+            known |= dict(zip(columns, row["uncertainty"], strict=True))
+            known["determinant"], known["trace"] = math.prod(row["variance"]), sum(row["variance"])
+            known["gaussian-entropy"] = 2 + 2 * math.log(2 * math.pi) + 0.5 * math.log(known["determinant"])
+            known["joint-entropy"] = known["entropy"] + known["gaussian-entropy"]
+            known["joint-entropy-balanced"] = 4 * known["entropy"] + known["gaussian-entropy"]
+        if split == "val":
+            for key in ("entropy", "gaussian-entropy"):
+                values = [known[key] for known in data["detections"][split]]
+                ranges[key] = (min(values), max(values) - min(values))
+        for known in data["detections"][split]:
+            scaled = [(known[key] - low) / span for key, (low, span) in ranges.items()]
+            known["joint-entropy-normalised"] = sum(scaled)
+        (folder / f"{split}.detections.json").write_text(json.dumps(rows))
+
+
+@pytest.mark.parametrize("kind", UNCERTAINTIES)
+def test_every_uncertainty_from_file_to_figures(tmp_path, kind) -> None:
+    data = random_use_case(tmp_path, seed=21, images=30)
+    with_every_uncertainty(tmp_path, data)
+    import_all(str(tmp_path / "store"), tmp_path, shard_images=8)
+    base = {"calibrator": "linear", "aggregate": "top-3", "image-threshold": "pseudo-ood", "detection-threshold": "lrp"}
+    expected = reference.benchmark(data, {**base, "uncertainty": kind})
+    figures = score(str(tmp_path / "store"), ["d"], uncertainty=kind)["d"]
+    assert figures["image_threshold"] == pytest.approx(expected["image_threshold"], rel=1e-12)
+    for key in ("auroc", "fpr95", "tpr", "tnr"):
+        assert figures["ood"][key] == pytest.approx(expected[f"ood.{key}"], abs=1e-12), key
+    assert figures["id"]["lrp"] == pytest.approx(expected["id.lrp"], abs=1e-12)
 
 
 def results_bytes(uri: str, **chosen: object) -> bytes:

@@ -64,7 +64,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int = 1) -> int:
-    click.echo(f"saod-ray: {message}", err=True)
+    click.echo(f"saod-ray: {' '.join(message.splitlines())}", err=True)
     return code
 
 
@@ -205,13 +205,14 @@ def score(
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)
-    if out is not None and (out.is_dir() or not out.name):
-        raise SaodError(f"'{out}' is a folder: give --out the path of a file.")
+    if out is not None and (not out.name or (out.exists() and not out.is_file())):
+        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
     opened = Store.open(store)
     names = opened.choose(detectors)
     with _progress(f"scoring {', '.join(names)}") as progress:
-        scored = Benchmark(opened, chosen, partial).score(names, progress)
-    value = results(opened, chosen, scored, partial)
+        benchmark = Benchmark(opened, chosen, partial)
+        scored = benchmark.score(names, progress)
+    value = results(benchmark.store, chosen, scored, partial)
     text = encoded(value)
     folder, file = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
     folder.put_if_other(file, text)

@@ -72,7 +72,7 @@ class SelfAware:
             fingerprint=fingerprint,
             use_case=use_case,
             classes=classes,
-            settings=self.settings.model_dump(),
+            settings=self.settings.model_dump(mode="json"),
             image_threshold=self.image_threshold,
             detection_thresholds=dict(zip(classes, values, strict=True)),
             calibrators=dict(zip(classes, self.calibrators, strict=True)),

@@ -74,7 +74,7 @@ def test_no_arguments_is_help() -> None:
         (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "/nowhere/x.json"], "cannot be written"),
         (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "."], "is not a file"),
         (["export", "{store}", "--detector", "toy", "--split", "id", "--out", "x" * 255], "cannot be written"),
-        (["score", "{store}", "--out", "/tmp"], "'/tmp' is a folder"),
+        (["score", "{store}", "--out", "/tmp"], "'/tmp' is not a file"),
         (["score", "x" * 300], "File name too long"),
         (["verify", "nowhere"], "There is no store at nowhere"),
     ],
@@ -175,6 +175,16 @@ def test_out_writes_elsewhere(copy, tmp_path) -> None:
     assert (tmp_path / "other" / "r.json").read_text() == run.stdout
     assert (tmp_path / "other" / "selfaware" / "toy.json").exists()
     assert not (copy / "results.json").exists() and not (copy / "selfaware").exists()
+
+
+def test_out_must_be_a_file(copy, tmp_path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    for command in (["score", copy], ["export", copy, "--detector", "toy", "--split", "id"]):
+        run = saod_ray(*command, "--out", tmp_path / "pipe")
+        assert run.returncode == 1 and "is not a file" in run.stderr
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_partial_is_said(copy) -> None:

@@ -29,7 +29,7 @@ class Cache:
     def arrays(self, key: str) -> dict[str, np.ndarray] | None:
         """Arrays, or None when they are absent or damaged."""
         data = self._get(f"cache/{key}.arrays")
-        if not data or int.from_bytes(data[:4], "little") != zlib.crc32(memoryview(data)[4:]):
+        if not data or len(data) < 12 or int.from_bytes(data[:4], "little") != zlib.crc32(memoryview(data)[4:]):
             return None
         buffer = bytearray(data)  # arrays on it can be written to, as the kernels expect of all arrays
         length = int.from_bytes(buffer[4:12], "little")

@@ -114,30 +114,36 @@ def _fault(detection: dict[str, Any], columns: dict[str, int]) -> str | None:
     for key in ("image_id", "category_id"):
         value = detection.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
-            return f"needs a whole number as {key} but has {value!r}" if key in detection else f"has no {key}"
+            return f"needs a whole number as {key} but has {_shown(value)}" if key in detection else f"has no {key}"
     score: Any = detection.get("score")
     box: Any = detection.get("bbox")
     if not _is_number(score):
-        return f"needs a number as score but has {score!r}" if "score" in detection else "has no score"
+        return f"needs a number as score but has {_shown(score)}" if "score" in detection else "has no score"
     if not 0 <= score <= 1:
-        return f"has the score {score}, which is not in [0, 1]"
+        return f"has the score {_shown(score)}, which is not in [0, 1]"
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
-        return f"needs a bbox of four numbers but has {box!r}" if "bbox" in detection else "has no bbox"
+        return f"needs a bbox of four numbers but has {_shown(box)}" if "bbox" in detection else "has no bbox"
     if not all(abs(value) <= FARTHEST for value in box):
-        return f"has the bbox {box}, which has a number that is not finite or beyond a billion"
+        return f"has the bbox {_shown(box)}, which has a number that is not finite or beyond a billion"
     if box[2] < 0 or box[3] < 0:
-        return f"has the bbox {box}, whose width or height is negative"
+        return f"has the bbox {_shown(box)}, whose width or height is negative"
     for key, most in (("uncertainty", len(UNCERTAINTIES)), ("variance", 4)):
         values = detection.get(key) or []
         if not isinstance(values, list) or not all(_is_number(v) and abs(v) < 1e300 for v in values):
-            return f"needs finite numbers as {key} but has {values!r}"
+            return f"needs finite numbers as {key} but has {_shown(values)}"
         if key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0):
-            return f"needs four numbers of at least 0 as variance but has {values!r}"
+            return f"needs four numbers of at least 0 as variance but has {_shown(values)}"
         if len(values) > most:
             return f"has {len(values)} values of {key}: up to {most} are known ({some(UNCERTAINTIES)})"
         if columns.setdefault(key, len(values)) != len(values):
             return f"has {len(values)} values of {key} where earlier detections have {columns[key]}"
     return None
+
+
+def _shown(value: object) -> str:
+    """A value in an error: never longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _is_number(value: object) -> bool:

@@ -24,15 +24,22 @@ PIECE = 20_000  # detections encoded at a time
 def export_results(
     store: Store, detector: str, split: str, out: Path, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Write the detections by rising image id and return their number. The file is absent or whole."""
+    """Write the detections and return their number. The file is absent or whole.
+
+    They stand by rising image id; where OOD subsets were imported one by one, one subset after another.
+    """
     store.choose([detector])
     name, unit = check_split(split, store.splits, store.description.subsets)
-    shards = store.shards(detector, name)
-    if not shards:
+    pages = [page for page in store.pages(detector, name) if unit == "all" or page.unit in (unit, "all")]
+    if not pages:
         raise SaodError(f"{store.uri} has no detections of '{detector}' on {split}: import them first.")
     images = store.images(name, unit)
     source_id = dict(zip(images["image_id"].to_list(), images["source_id"].to_list(), strict=True))
-    order = sorted(shards, key=lambda shard: _first_image(store, detector, name, shard))
+    order = [
+        shard
+        for page in pages
+        for shard in sorted(page.shards, key=lambda shard: _first_image(store, detector, name, shard))
+    ]
     if not out.name or (out.exists() and not out.is_file()):
         raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
     written = 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ class Folder:
         if "://" in uri:
             try:
                 self._filesystem, base = pafs.FileSystem.from_uri(uri)
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 raise SaodError(f"The store {uri} cannot be opened ({error}): check the URI.") from None
         else:
             self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
@@ -129,15 +130,51 @@ class Folder:
         return count
 
     @contextmanager
+    def lock(self, name: str, refusal: str | None = None) -> Iterator[None]:
+        """Hold a lock of that name; when another holds it, wait, or refuse with a sentence.
+
+        A killed holder's lock is free by itself. An object store has no locks: there this does nothing.
+        """
+        if not self.is_local:
+            yield
+            return
+        path = Path(self.path(f".{name}.lock"))
+        with self._guard("locked", path.name):
+            self._make_folder(path.parent)
+            descriptor = _locked(path, refusal)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
+
+    @contextmanager
     def _guard(self, verb: str, name: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:
             raise
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+        except (OSError, pa.ArrowException) as error:
+            errno = getattr(error, "errno", None)
+            reason = os.strerror(errno) if errno else str(error).splitlines()[0]
             place = f"{self.uri.rstrip('/')}/{name}"
             raise SaodError(f"{place} cannot be {verb} ({reason}): mend that and run the same command again.") from None
+
+
+def _locked(path: Path, refusal: str | None) -> int:
+    """Take a lock. One whose file was removed meanwhile is none: try again."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError:
+            os.close(descriptor)
+            raise SaodError(refusal or "") from None
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)
 
 
 def commit(beside: Path, target: Path) -> None:

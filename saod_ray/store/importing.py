@@ -51,10 +51,11 @@ def import_results(
         for rows in spill.shards():
             shard_name = _shard_name(store, detector, name, origin, rows.image_id)
             shards.append(store.write_shard(detector, name, shard_name, rows))
-        if Store.open(uri).description != store.description:
-            raise SaodError(f"Another import has given {uri} another use case meanwhile: use another store.")
         page = Page(detector=detector, split=name, unit=unit, origin=origin, shards=shards)
-        ledger.write_page(store.folder, page)
+        with store.folder.lock("use-case"):
+            if Store.open(uri).description != store.description:
+                raise SaodError(f"Another import has given {uri} another use case meanwhile: use another store.")
+            ledger.write_page(store.folder, page)
         for other in others:
             store.folder.delete(ledger.page_name(detector, name, other))
         for gone in old.difference(shard.name for shard in store.shards(detector, name)):

@@ -18,6 +18,7 @@ SHARD_IMAGES = 4096
 SHARD_DETECTIONS = 1_000_000
 IMAGE_DETECTIONS = 1_000_000
 BUCKETS = 512
+HALVING = 200_000  # detections read at a time
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Spill:
         self.bucket = self.shard_images  # images a spill file; some whole number of them makes a shard
         while self.bucket % 2 == 0 and images // self.bucket < BUCKETS // 2:
             self.bucket //= 2
-        self.counts = np.zeros(-(-images // self.bucket), np.int64)
+        self.counts = np.zeros(images, np.int64)  # detections an image
 
     def add(self, block: bytes) -> None:
         """Check a block of detections and append each to its shard's spill file."""
@@ -104,13 +105,25 @@ class Spill:
         records["uncertainty"], records["variance"] = x.uncertainty, x.variance
         self._note_exactness(records)
         self.seen += len(records)
-        bucket = position // self.bucket
-        self.counts += np.bincount(bucket, minlength=len(self.counts))
-        order = np.argsort(bucket, kind="stable")
-        starts = np.searchsorted(bucket[order], np.arange(len(self.counts) + 1))
-        for number in np.unique(bucket):
-            with (self.folder / f"{number}").open("ab") as out:
-                out.write(records[order[starts[number] : starts[number + 1]]].tobytes())
+        self.counts += np.bincount(position, minlength=len(self.counts))
+        self._refuse_crowded()
+        self._append(records, position // self.bucket * self.bucket)
+
+    def _refuse_crowded(self) -> None:
+        most = int(self.counts.max())
+        if most > IMAGE_DETECTIONS:
+            raise SaodError(
+                f"{self.file}: image {self.index.image_ids[self.counts.argmax()]} has over {IMAGE_DETECTIONS:,} detections: "
+                "keep those with the highest scores and import again."
+            )
+
+    def _append(self, records: Array, first: Array) -> None:
+        """Append records to the spill files of the runs that begin at image `first`."""
+        order = np.argsort(first, kind="stable")
+        starts, at = np.unique(first[order], return_index=True)
+        for start, part in zip(starts, np.split(order, at[1:]), strict=True):
+            with (self.folder / f"{start}").open("ab") as out:
+                out.write(records[part].tobytes())
 
     def _record(self) -> np.dtype:
         uncertainties, variances = self.widths or (0, 0)
@@ -136,32 +149,44 @@ class Spill:
             self.exact[name] = self.exact.get(name, True) and holds
 
     def shards(self) -> Iterator[Rows]:
-        """The rows of each shard, by rising image id; images without detections are rows too."""
-        first = 0
-        while first < len(self.counts):
-            last = first + 1
-            while last < len(self.counts) and self._fit(first, last + 1):
-                last += 1
-            yield self._rows(first, last)
-            first = last
+        """The rows of each shard, by rising image id; images without detections are rows too.
 
-    def _fit(self, first: int, last: int) -> bool:
-        """Whether the buckets from first to last may be one shard."""
-        small = self.counts[first:last].sum() <= SHARD_DETECTIONS
-        return bool(small and (last - first) * self.bucket <= self.shard_images)
+        A shard is a run of images with spill files of its own; the runs of crowded images are cut in half until
+        they are small.
+        """
+        images = len(self.counts)
+        waiting = [(first, min(first + self.bucket, images)) for first in range(0, images, self.bucket)][::-1]
+        taken: list[tuple[int, int]] = []
+        while waiting:
+            first, last = waiting.pop()
+            if last - first > 1 and self._many(first, last):
+                waiting += self._halved(first, last)[::-1]
+                continue
+            if taken and (self._many(taken[0][0], last) or last - taken[0][0] > self.shard_images):
+                yield self._rows(taken)
+                taken = []
+            taken.append((first, last))
+        yield self._rows(taken)
 
-    def _rows(self, first: int, last: int) -> Rows:
-        position = np.arange(first * self.bucket, min(last * self.bucket, len(self.index.image_ids)))
-        records = np.concatenate([self._taken(number) for number in range(first, last)])
+    def _many(self, first: int, last: int) -> bool:
+        return int(self.counts[first:last].sum()) > SHARD_DETECTIONS
+
+    def _halved(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Spill a run again as two, reading a bounded part of it at a time."""
+        middle = (first + last) // 2
+        whole = (self.folder / f"{first}").rename(self.folder / "halving")
+        with whole.open("rb") as file:
+            while data := file.read(self._record().itemsize * HALVING):
+                records = np.frombuffer(data, self._record())
+                self._append(records, np.where(records["position"] < middle, first, middle))
+        whole.unlink()
+        return [(first, middle), (middle, last)]
+
+    def _rows(self, runs: list[tuple[int, int]]) -> Rows:
+        position = np.arange(runs[0][0], min(runs[-1][1], len(self.index.image_ids)))
+        records = np.concatenate([self._taken(first) for first, _ in runs])
         records = records[np.argsort(records["position"], kind="stable")]
-        offsets = np.searchsorted(records["position"], [*position, position[-1] + 1 if len(position) else 0])
-        most = int(np.diff(offsets).max(initial=0))
-        if most > IMAGE_DETECTIONS:
-            image = self.index.image_ids[position[np.argmax(np.diff(offsets))]]
-            raise SaodError(
-                f"{self.file}: image {image} has {most:,} detections where at most {IMAGE_DETECTIONS:,} are possible: "
-                "keep those with the highest scores and import again."
-            )
+        offsets = np.searchsorted(records["position"], np.arange(runs[0][0], runs[0][0] + len(position) + 1))
         columns = {"label": np.ascontiguousarray(records["label"]), "box": _corners(records["bbox"])}
         columns |= _columns(records)
         for name, values in columns.items():
@@ -171,8 +196,8 @@ class Spill:
             columns["size"] = np.ascontiguousarray(records["bbox"][:, 2:])
         return Rows(self.index.image_ids[position], offsets, columns)
 
-    def _taken(self, number: int) -> Array:
-        path = self.folder / f"{number}"
+    def _taken(self, first: int) -> Array:
+        path = self.folder / f"{first}"
         if not path.exists():
             return np.empty(0, self._record())
         records = np.fromfile(path, self._record())

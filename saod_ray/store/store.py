@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from saod_ray.data.manifest import Manifest
 
+PARTS = ("images", "objects")  # of a manifest
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -78,56 +79,36 @@ class Store:
         """The store of this use case, made when it is not there and refused when it holds another."""
         from saod_ray.data import coco
 
-        store = cls(uri)
         subsets = [subset.annotations for subset in case.splits.ood if subset.annotations is not None]
         names = [case.splits.val.annotations, case.splits.id.annotations, *subsets]
         data = {name: coco.read_bytes(case.root, name) for name in names}
         digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
-        if store.folder.exists("use-case.json"):
-            known = store.description
-            if (known.declaration, known.annotations) == (case.digest(), digests):
-                return store
-            if store.detectors():
-                what = "other annotations" if known.declaration == case.digest() else "another use case file"
-                raise SaodError(
-                    f"{uri} holds detections of '{known.name}' version {known.version}, made with {what} than "
-                    f"'{case.name}' version {case.version} has now: use another store."
-                )
-        store._describe(case, data, digests)  # there is none, or nothing depends on it yet
+        store = cls(uri)
+        if store._holds(case, digests):
+            return store
+        description, files = _described(case, data, digests)
+        with store.folder.lock("use-case"):
+            store = cls(uri)
+            if not store._holds(case, digests):  # another import may have been faster
+                for name, content in files.items():
+                    store.folder.put(name, content)
+                records.write(store.folder, "use-case.json", description)
         return cls(uri)
 
-    def _describe(self, case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> None:
-        from saod_ray.data import coco
-
-        val, test = case.splits.val, case.splits.id
-        val_file = coco.parse(data[val.annotations], val.annotations)
-        classes = coco.classes_of(case, val_file)
-        id_file = coco.parse(data[test.annotations], test.annotations)
-        chosen = case.classes is not None
-        manifests = {
-            "val": coco.manifest(val_file, val.images, classes, val.annotations, chosen),
-            "id": coco.manifest(id_file, test.images, classes, test.annotations, chosen),
-            "ood": coco.ood_manifest(case, data),
-        }
-        written = {}
-        for source, manifest in manifests.items():
-            for part, table in (("images", manifest.images), ("objects", manifest.objects)):
-                sink = io.BytesIO()
-                table.write_parquet(sink, compression="zstd")
-                self.folder.put(f"manifest/{source}.{part}.parquet", sink.getvalue())
-                written[source, part] = sink.getvalue()
-        description = Description(
-            name=case.name,
-            version=case.version,
-            declaration=case.digest(),
-            classes=list(classes.names),
-            category_ids=list(classes.category_ids),
-            severities=sorted(set(test.severities)),
-            subsets=[subset.name for subset in case.splits.ood],
-            annotations=digests,
-            manifests={source: _digest(written[source, "images"], written[source, "objects"]) for source in manifests},
-        )
-        records.write(self.folder, "use-case.json", description)
+    def _holds(self, case: UseCase, digests: dict[str, str]) -> bool:
+        """Whether the store is of this use case already; refused when detections of another depend on it."""
+        if not self.folder.exists("use-case.json"):
+            return False
+        known = self.description
+        if (known.declaration, known.annotations) == (case.digest(), digests):
+            return True
+        if self.detectors():
+            what = "other annotations" if known.declaration == case.digest() else "another use case file"
+            raise SaodError(
+                f"{self.uri} holds detections of '{known.name}' version {known.version}, made with {what} than "
+                f"'{case.name}' version {case.version} has now: use another store."
+            )
+        return False
 
     @cached_property
     def description(self) -> Description:
@@ -145,7 +126,7 @@ class Store:
 
         from saod_ray.data.manifest import Manifest
 
-        names = [f"manifest/{source}.{part}.parquet" for part in ("images", "objects")]
+        names = [manifest_file(source, part) for part in PARTS]
         try:
             data = [self.folder.read(name) for name in names]
         except FileNotFoundError:
@@ -231,6 +212,45 @@ class Store:
             empty=content.empty(),
             failed=content.failed(),
         )
+
+
+def _described(case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> tuple[Description, dict[str, bytes]]:
+    """What a store says of its use case, and the manifests' files; nothing is written."""
+    from saod_ray.data import coco
+
+    val, test = case.splits.val, case.splits.id
+    val_file = coco.parse(data[val.annotations], val.annotations)
+    classes = coco.classes_of(case, val_file)
+    id_file = coco.parse(data[test.annotations], test.annotations)
+    chosen = case.classes is not None
+    manifests = {
+        "val": coco.manifest(val_file, val.images, classes, val.annotations, chosen),
+        "id": coco.manifest(id_file, test.images, classes, test.annotations, chosen),
+        "ood": coco.ood_manifest(case, data),
+    }
+    files = {}
+    for source, manifest in manifests.items():
+        for part, table in (("images", manifest.images), ("objects", manifest.objects)):
+            sink = io.BytesIO()
+            table.write_parquet(sink, compression="zstd")
+            files[manifest_file(source, part)] = sink.getvalue()
+    description = Description(
+        name=case.name,
+        version=case.version,
+        declaration=case.digest(),
+        classes=list(classes.names),
+        category_ids=list(classes.category_ids),
+        severities=sorted(set(test.severities)),
+        subsets=[subset.name for subset in case.splits.ood],
+        annotations=digests,
+        manifests={source: _digest(*(files[manifest_file(source, part)] for part in PARTS)) for source in manifests},
+    )
+    return description, files
+
+
+def manifest_file(source: str, part: str) -> str:
+    """Where a manifest's table lies."""
+    return f"manifest/{source}.{part}.parquet"
 
 
 def _digest(*parts: bytes) -> str:

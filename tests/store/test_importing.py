@@ -152,6 +152,9 @@ def test_ood_subsets_that_share_ids_are_imported_one_by_one(case, tmp_path) -> N
     shards = store.shards("d", "ood")
     ids = [i for shard in shards for i in store.read_shard("d", "ood", shard).image_id.tolist()]
     assert sorted(ids) == [0, 1, 2, 3, 4, 5]
+    import_results(uri, case, "e", "ood/near", file)
+    with pytest.raises(SaodError, match="has no detections of 'e' on ood/far: import them first"):
+        export_results(store, "e", "ood/far", tmp_path / "far.json")
     export_results(store, "d", "ood/far", tmp_path / "far.json")
     assert json.loads((tmp_path / "far.json").read_text()) == [GOOD]
 
@@ -261,10 +264,14 @@ def test_shards_stay_small_where_detections_crowd(case, tmp_path, monkeypatch) -
 
     monkeypatch.setattr(spill, "SHARD_DETECTIONS", 5)
     rows = [{**GOOD, "image_id": i} for i in (10, 20, 30) for _ in range(4)]
-    page = import_results(str(tmp_path / "a"), case, "d", "id", write_json(tmp_path / "d.json", rows))
-    assert [shard.detections for shard in page.shards] == [4, 4, 4]
+    file = write_json(tmp_path / "d.json", rows[::-1])
+    for name, images in (("a", 4096), ("c", 3)):  # three images a spill file: it is cut in half, and again
+        page = import_results(str(tmp_path / name), case, "d", "id", file, shard_images=images)
+        assert [shard.detections for shard in page.shards] == [4, 4, 4]
+        export_results(Store.open(str(tmp_path / name)), "d", "id", tmp_path / "out.json")
+        assert json.loads((tmp_path / "out.json").read_text()) == rows
     monkeypatch.setattr(spill, "IMAGE_DETECTIONS", 3)
-    with pytest.raises(SaodError, match="image 10 has 4 detections where at most 3 are possible"):
+    with pytest.raises(SaodError, match="image 10 has over 3 detections: keep those with the highest scores"):
         import_results(str(tmp_path / "b"), case, "d", "id", tmp_path / "d.json")
 
 

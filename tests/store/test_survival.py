@@ -180,6 +180,28 @@ def test_imports_of_different_detectors_into_a_new_store_at_once(case, tmp_path)
     assert not [p for p in verify(opened, ["a", "b", "c"]).problems if "no detections" not in p.what]
 
 
+def test_two_use_cases_into_a_new_store_at_once(case, tmp_path) -> None:
+    """One of them gets the store; the other is refused, whoever describes it first."""
+    other = tmp_path / "other"
+    shutil.copytree(case, other)
+    slow = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1]}
+    truth = json.loads((case / "truth.json").read_text())
+    (other / "truth.json").write_text(json.dumps({**truth, "annotations": [{**slow, "id": k} for k in range(200_000)]}))
+    for number, wait in enumerate((0.0, 0.4, 0.8)):
+        store = tmp_path / str(number)
+        first = start(other, store)
+        time.sleep(wait)
+        args = command(case, store)
+        args[args.index("--detector") + 1] = "e"
+        second = saod_ray(*args)
+        _, errors = first.communicate()
+        codes = (first.returncode, second.returncode)
+        assert codes in ((0, 1), (1, 0)), (errors, second.stderr)
+        opened = Store.open(str(store))
+        assert opened.detectors() == (["d"] if codes[0] == 0 else ["e"])
+        assert opened.manifest("val").objects.height == (200_000 if codes[0] == 0 else 0)
+
+
 def test_a_detector_without_a_page_does_not_exist(case, tmp_path) -> None:
     assert saod_ray(*command(case, tmp_path / "store")).returncode == 0
     (tmp_path / "store" / "ledger" / "ghost" / "val").mkdir(parents=True)

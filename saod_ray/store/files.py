@@ -117,12 +117,12 @@ class Folder:
             if self._filesystem.get_file_info(self.path(name)).type == pafs.FileType.File:
                 self._filesystem.delete_file(self.path(name))
 
-    def sweep(self, name: str = "") -> int:
+    def sweep(self) -> int:
         """Remove what a killed writer of this machine left beside; returns how many files."""
         if not self.is_local:
             return 0
         count = 0
-        for path in Path(self.path(name)).rglob(".*.tmp"):
+        for path in Path(self.path("")).rglob(".*.tmp"):
             match = _LEFTOVER.search(path.name)
             if match and not _alive(int(match["pid"])):
                 path.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ def writing(store: Store, detector: str, split: str) -> Iterator[Path]:
     with store.folder.lock(name, busy):
         try:
             shutil.rmtree(base, ignore_errors=True)
-            store.folder.sweep(f"detections/{detector}/{split}")
+            store.folder.sweep()
             store.remove_unlisted(detector, split)
             base.mkdir()
             yield base

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from saod_ray.errors import SaodError
 from saod_ray.store.store import Store
 
 
@@ -33,8 +34,14 @@ def writing(store: Store, detector: str, split: str) -> Iterator[Path]:
             store.remove_unlisted(detector, split)
             base.mkdir()
             yield base
-        except BaseException:
+        except BaseException as error:
             store.remove_unlisted(detector, split)
+            if isinstance(error, OSError):
+                reason = error.strerror or error
+                raise SaodError(
+                    f"'{detector}' on {split} cannot be written into {store.uri} ({reason}): mend that and run the same "
+                    "command again."
+                ) from None
             raise
         finally:
             shutil.rmtree(base, ignore_errors=True)

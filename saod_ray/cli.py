@@ -88,10 +88,10 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
         if over.wait(PATIENCE):
             return
         if not sys.stderr.isatty():
-            click.echo(f"{title}: {100 * now[0] / max(now[1], 1):.0f} %", err=True)
-            while not over.wait(HEARTBEAT):
+            while True:
                 click.echo(f"{title}: {100 * now[0] / max(now[1], 1):.0f} %", err=True)
-            return
+                if over.wait(HEARTBEAT):
+                    return
         with _bar() as bar:
             task = bar.add_task(title, total=None)
             while not over.wait(0.1):
@@ -201,12 +201,12 @@ def score(
     from saod_ray.config import ScoreSettings
     from saod_ray.report.results import encoded, results
     from saod_ray.score.benchmark import Benchmark
-    from saod_ray.store.files import Folder
+    from saod_ray.store.files import Folder, check_target
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)
-    if out is not None and (not out.name or (out.exists() and not out.is_file())):
-        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
+    if out is not None:
+        check_target(out)
     opened = Store.open(store)
     names = opened.choose(detectors)
     with _progress(f"scoring {', '.join(names)}") as progress:

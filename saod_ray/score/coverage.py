@@ -39,9 +39,8 @@ def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None
     if gaps:
         first = next(split for split, each in found.items() if each["missing"])
         raise SaodError(
-            f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with `saod-ray import "
-            f"{store.uri} --use-case FILE --detector {detector} --split {first} --detections FILE.json`, or score what is "
-            "there with --partial."
+            f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with "
+            f"`{store.import_command(detector, first)}`, or score what is there with --partial."
         )
     over = [split for split, each in found.items() if each["missing"] < 0]
     if over:

@@ -83,7 +83,7 @@ def ground_truth(store: Store, source: str) -> Objects:
 def load(
     store: Store, detector: str, split: str, objects: Objects, keep: Callable[[Split], Array] | None = None
 ) -> Split:
-    """Put a split together; the result does not depend on how its images are spread over shards and rows.
+    """Put a split that has shards together; how its images are spread over shards and rows does not matter.
 
     `keep` gives a mask of the detections that are wanted: the others are left behind before shards are joined.
     """
@@ -91,10 +91,6 @@ def load(
     for shard in store.shards(detector, split):
         part = _load_shard(store, detector, split, shard, objects)
         parts.append(part if keep is None else part.select(keep(part)))
-    if not parts:
-        empty = np.empty(0, np.int64)
-        zero = np.zeros(1, np.int64)
-        return Split(empty, zero, empty.astype(np.int16), np.empty(0), empty.astype(np.uint8), zero, empty, np.empty(0))
     return _by_image([part for part in parts if len(part.images)] or parts[:1])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 import numpy as np
 
 from saod_ray.errors import SaodError
-from saod_ray.store.files import commit
+from saod_ray.store.files import beside_of, check_target, commit
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split
@@ -40,10 +39,9 @@ def export_results(
         for page in pages
         for shard in sorted(page.shards, key=lambda shard: _first_image(store, detector, name, shard))
     ]
-    if not out.name or (out.exists() and not out.is_file()):
-        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
+    check_target(out)
     written = 0
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    beside = beside_of(out)
     try:
         opened: Any = gzip.GzipFile(beside, "wb", mtime=0) if out.name.endswith(".gz") else beside.open("wb")
         with opened as file:

@@ -57,11 +57,6 @@ class Folder:
         with self._guard("read", name):
             return bool(self._filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
 
-    def size(self, name: str) -> int:
-        """The file's size in bytes."""
-        with self._guard("read", name):
-            return int(self._filesystem.get_file_info(self.path(name)).size or 0)
-
     def list(self, name: str, folders: bool = False) -> list[str]:
         """The names of the files (or folders) in a folder, sorted; empty when it is absent."""
         wanted = pafs.FileType.Directory if folders else pafs.FileType.File
@@ -84,7 +79,7 @@ class Folder:
 
     def _put_on_disk(self, target: Path, data: bytes | memoryview | pa.Buffer, durable: bool) -> None:
         self._make_folder(target.parent)
-        beside = target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        beside = beside_of(target)
         try:
             with beside.open("wb") as file:
                 file.write(data)
@@ -175,6 +170,17 @@ def _locked(path: Path, refusal: str | None) -> int:
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)
+
+
+def check_target(out: Path) -> None:
+    """Refuse to write where something other than a file is: a folder, a device, a pipe."""
+    if not out.name or (out.exists() and not out.is_file()):
+        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
+
+
+def beside_of(target: Path) -> Path:
+    """Where a file is written before it gets its name; `sweep` knows whose it is."""
+    return target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def commit(beside: Path, target: Path) -> None:

@@ -16,6 +16,7 @@ import io
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -134,6 +135,11 @@ class Store:
         if _digest(*data) != self.description.manifests[source]:
             raise SaodError(f"{self.uri}/{names[0]} or {names[1]} is damaged or gone: import into another store.")
         return Manifest(*(pl.read_parquet(each) for each in data))
+
+    def import_command(self, detector: str, split: str, file: str = "FILE.json") -> str:
+        """What to type so that this store has these detections."""
+        place = f"saod-ray import {quote(self.uri)} --use-case FILE"
+        return f"{place} --detector {detector} --split {split} --detections {quote(file)}"
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 import numpy as np
 
@@ -37,20 +36,19 @@ class Verdict:
 
 def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int], None] | None = None) -> Verdict:
     """Read every byte of every shard of these detectors, and the manifests."""
-    problems = _manifests(store)
+    problems: list[Problem] = []
     notes: list[str] = []
     jobs = [(name, split) for name in detectors for split in store.splits]
-    image_ids = {}
-    if not problems:
-        image_ids = {source: store.manifest(source).images["image_id"].to_numpy() for source in ("val", "id", "ood")}
+    image_ids = _image_ids(store, problems)
     shards: list[Shard] = []
     for done, (detector, split) in enumerate(jobs, 1):
         found = store.pages(detector, split)
         seen = [_shard(store, page, shard, problems) for page in found for shard in page.shards]
         shards += [shard for page in found for shard in page.shards]
-        if image_ids and all(ids is not None for ids in seen):
+        wanted = image_ids.get(source_of(split))
+        if wanted is not None and all(ids is not None for ids in seen):
             got = np.concatenate([np.empty(0, np.int64), *(ids for ids in seen if ids is not None)])
-            problems += _coverage(store, detector, split, got, image_ids[source_of(split)])
+            problems += _coverage(store, detector, split, got, wanted)
         if stray := store.unlisted(detector, split):
             place = f"detections/{detector}/{split}"
             notes.append(f"{place} has {len(stray)} files that the ledger does not list: safe to delete.")
@@ -60,23 +58,21 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
     return Verdict(len(shards), images, detections, problems, notes)
 
 
-def _manifests(store: Store) -> list[Problem]:
-    problems = []
+def _image_ids(store: Store, problems: list[Problem]) -> dict[str, np.ndarray]:
+    """The image ids of each source whose manifest is whole; the others become problems."""
+    found = {}
     for source in store.description.manifests:
         repair = f"saod-ray import into another store: the ground truth of {store.uri} is not what it was"
         try:
-            store.manifest(source)
+            found[source] = store.manifest(source).images["image_id"].to_numpy()
         except SaodError as error:
             problems.append(Problem(f"manifest/{source}", str(error), repair))
-    return problems
+    return found
 
 
 def _repair(store: Store, page: Page) -> str:
     split = page.split if page.unit == "all" else f"{page.split}/{page.unit}"
-    return (
-        f"saod-ray import {quote(store.uri)} --use-case FILE --detector {page.detector} --split {split} "
-        f"--detections {quote(page.origin.file)} --replace"
-    )
+    return f"{store.import_command(page.detector, split, page.origin.file)} --replace"
 
 
 def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> np.ndarray | None:
@@ -108,9 +104,7 @@ def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> n
 
 def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: np.ndarray) -> list[Problem]:
     where = f"{detector} on {split}"
-    command = (
-        f"saod-ray import {store.uri} --use-case FILE --detector {detector} --split {split} --detections FILE.json"
-    )
+    command = store.import_command(detector, split)
     missing = np.setdiff1d(wanted, got)
     strangers = np.setdiff1d(got, wanted)
     values, counts = np.unique(got, return_counts=True)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from saod_ray.errors import SaodError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
+
+    from saod_ray.store.building import Status
 
 # nothing here needs BLAS, and its idle threads cost more than it would do; a user's own setting stands
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -106,6 +108,18 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
         shower.join()
 
 
+@contextmanager
+def _stages() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A callback `(title)` that begins a stage of the work and gives its `(done, total)` callback."""
+    with ExitStack() as stack:
+
+        def begin(title: str) -> Callable[[int, int], None]:
+            stack.close()  # of the stage before
+            return stack.enter_context(_progress(title))
+
+        yield begin
+
+
 def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -133,9 +147,124 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
 CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "temperature", "none"])
 
 
+@cli.group(cls=Commands)
+def data() -> None:
+    """The images of a use case: build its manifests, see what is there, look at it."""
+
+
+DATA = click.option("--data", "root", metavar="DIR", help="Where the raw data is, instead of the use case's root.")
+USE_CASE = click.argument("use_case", metavar="USE_CASE")
+
+
+@data.command()
+@USE_CASE
+@DATA
+@click.option("--seed", type=int, default=0, show_default=True, help="shapes: what its scenes are drawn from.")
+@click.option("--scale", type=click.FloatRange(0, 1000, min_open=True), default=1.0, show_default=True,
+              help="shapes: how many times the default number of scenes.")  # fmt: skip
+@click.option("--unchecked", is_flag=True, help="Do not look whether every image is there and is an image.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
+def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: bool, as_json: bool) -> None:
+    """Turn raw downloads into manifests: gen, av, shapes (which is drawn here), or a use case TOML file.
+
+    Images are never copied. The manifests lie in DIR/manifests; all of them are written, or none.
+    """
+    from saod_ray.config import UseCase
+    from saod_ray.store import building
+
+    case = UseCase.load(use_case, root)
+    given = {click.get_current_context().get_parameter_source(name) for name in ("seed", "scale")}
+    if case.made_by is None and given != {click.core.ParameterSource.DEFAULT}:
+        raise SaodError(
+            f"--seed and --scale are for use cases that are drawn here, not for '{case.name}': leave them out."
+        )
+    if case.made_by is not None:
+        from saod_ray.data import shapes
+
+        with _progress("drawing scenes") as progress:
+            shapes.make(case.root, shapes.Recipe(seed, scale), progress)
+    with _stages() as stage:
+        remarks = building.build(case, stage, not unchecked)
+    for remark in remarks:
+        click.echo(f"note: {remark}", err=True)
+    _show_status(building.status(case), as_json)
+
+
+@data.command()
+@USE_CASE
+@DATA
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def status(use_case: str, root: str | None, as_json: bool) -> None:
+    """Say what is there of a use case, where it is looked for, where to get it, and how sizes compare."""
+    from saod_ray.config import UseCase
+    from saod_ray.store import building
+
+    _show_status(building.status(UseCase.load(use_case, root)), as_json)
+
+
+@data.command()
+@USE_CASE
+@DATA
+@click.option("--split", default="val", show_default=True,
+              help="train, val, pseudo-ood, id, id-c1, id-c3, id-c5, ood, or ood/SUBSET.")  # fmt: skip
+@click.option("--all-corruptions", is_flag=True, help="Show one ID image under all 15 corruptions instead.")
+@click.option("--image", type=int, metavar="ID", help="Which image --all-corruptions shows; the first by default.")
+@click.option("--images", type=click.IntRange(1, 600), default=24, show_default=True, help="How many images.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the corruptions.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.png")
+def preview(
+    use_case: str,
+    root: str | None,
+    split: str,
+    all_corruptions: bool,
+    image: int | None,
+    images: int,
+    seed: int,
+    out: Path,
+) -> None:
+    """Write a contact sheet of a split with boxes and the corruption's name, to look at the data yourself."""
+    import io
+
+    from saod_ray.config import UseCase
+    from saod_ray.files import Folder, check_target
+    from saod_ray.report.preview import Preview
+    from saod_ray.store.store import check_split
+
+    check_target(out)
+    if out.suffix.lower() not in (".png", ".jpg", ".jpeg"):
+        raise SaodError(f"'{out}' is neither PNG nor JPEG: give --out a name that ends in .png or .jpg.")
+    case = UseCase.load(use_case, root)
+    check_split(split, ["train", *case.splits_of()], [subset.name for subset in case.splits.ood])
+    with _progress("drawing the sheet") as progress:
+        shown = Preview(case)
+        sheet = (
+            shown.all_corruptions(image, seed, progress)
+            if all_corruptions
+            else shown.sheet(split, images, seed, progress)
+        )
+    sink = io.BytesIO()
+    sheet.save(sink, "PNG" if out.suffix.lower() == ".png" else "JPEG")
+    Folder(str(out.parent)).put(out.name, sink.getvalue())
+    click.echo(str(out))
+
+
+def _show_status(found: Status, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from saod_ray.report.sources import remarks, source_table
+
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=1))
+        return
+    console = _stdout()
+    console.print(source_table(found))
+    for line in remarks(found):
+        console.print(line, soft_wrap=True)
+
+
 @cli.command("import")
 @click.argument("store")
-@click.option("--use-case", required=True, metavar="FILE", help="The use case TOML file.")
+@click.option("--use-case", required=True, metavar="NAME|FILE", help="gen, av, shapes, or a use case TOML file.")
 @click.option("--detector", required=True, metavar="NAME", help="What the detector is called in the store.")
 @click.option("--split", required=True, help="val, pseudo-ood, id, id-c1, id-c3, id-c5, ood, or ood/SUBSET.")
 @click.option("--detections", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]",
@@ -159,7 +288,7 @@ def import_command(
     from saod_ray.config import UseCase
     from saod_ray.store.importing import import_results
 
-    case = UseCase.load(Path(use_case), data)
+    case = UseCase.load(use_case, data)
     with _progress(f"importing {detections.name}") as progress:
         page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
     counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
@@ -199,9 +328,9 @@ def score(
 ) -> None:
     """Compute every figure of the benchmark from STORE's detections, without any inference."""
     from saod_ray.config import ScoreSettings
+    from saod_ray.files import Folder, check_target
     from saod_ray.report.results import encoded, results
     from saod_ray.score.benchmark import Benchmark
-    from saod_ray.store.files import Folder, check_target
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)

@@ -1,14 +1,16 @@
-"""What a user sets: the use case file and the settings of a scoring."""
+"""What a user sets: the use case and the settings of a scoring."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from saod_ray.errors import SaodError, did_you_mean
 
@@ -31,6 +33,7 @@ Uncertainty = Literal[
 CALIBRATORS: tuple[str, ...] = get_args(Calibrator)
 CONVENTIONS: tuple[str, ...] = get_args(Conventions)
 UNCERTAINTIES: tuple[str, ...] = get_args(Uncertainty)
+_USE_CASES = Path(__file__).parent / "data" / "usecases"
 
 
 def _aggregate(text: str) -> str:
@@ -92,11 +95,64 @@ class ScoreSettings(Model):
             raise SaodError(_first(error, "setting", cls)) from None
 
 
-class Source(Model):
-    """Annotated images: COCO JSON, and the prefix of each file_name."""
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+FORMATS = ("coco", "bdd100k", "inaturalist", "nuimages", "objects365", "svhn")
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise ValueError(f"'{text}' is not a format{did_you_mean(text, FORMATS)}: use {', '.join(FORMATS)}")
+    return text
+
+
+class About(Model):
+    """What people are told of a source; no figure depends on it."""
+
+    name: str = ""
+    page: str = ""
+    licence: str = ""
+    images: int | None = None
+    objects: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One annotation file of a source, the prefix of its images' names, and how many of them count (0: all)."""
 
     annotations: str
-    images: str = ""
+    images: str
+    limit: int = 0
+
+
+class Source(Model):
+    """Images: one or several annotation files, and for each the prefix of its images' names."""
+
+    format: Annotated[str, AfterValidator(_format)] = "coco"
+    annotations: Annotated[Names, Field(min_length=1)]
+    images: Annotated[Names, Field(min_length=1)] = ("",)
+    limits: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    about: About = About()
+
+    @model_validator(mode="after")
+    def _even(self) -> Self:
+        count = len(self.annotations)
+        if (count and len(self.images) not in (1, count)) or len(self.limits) > count:
+            raise ValueError("give one of `images` (and at most one of `limits`) for each of `annotations`")
+        return self
+
+    @property
+    def parts(self) -> list[Part]:
+        """The annotation files one by one; a limit of 0 is none."""
+        count = max(len(self.annotations), len(self.images))
+        annotations = self.annotations or ("",) * count
+        images = self.images * count if len(self.images) == 1 else self.images
+        limits = self.limits + (0,) * (count - len(self.limits))
+        return [Part(*each) for each in zip(annotations, images, limits, strict=True)]
 
 
 class IdSource(Source):
@@ -111,17 +167,18 @@ def _subset_name(text: str) -> str:
     return text
 
 
-class OodSource(Model):
-    """A subset of the OOD images: a COCO JSON's image list, or every image below `images`."""
+class OodSource(Source):
+    """A subset of the OOD images: an annotation file's image list, or every image below `images`."""
 
     name: Annotated[str, AfterValidator(_subset_name)]
-    annotations: str | None = None
-    images: str = ""
+    annotations: Names = ()
+    unannotated: bool = False  # objects365: take images without any annotation too
 
 
 class Splits(Model):
-    """Where the three kinds of images come from."""
+    """Where the images come from; `train` is for training alone."""
 
+    train: Source | None = None
     val: Source
     id: IdSource
     ood: tuple[OodSource, ...] = ()
@@ -133,14 +190,17 @@ class UseCase(Model):
     name: str
     version: int = 1
     root: str = "."
+    made_by: Literal["shapes"] | None = None
     classes: tuple[str, ...] | None = None
     splits: Splits
 
     @classmethod
-    def load(cls, path: Path, data: str | None = None) -> UseCase:
-        """Read a TOML file; `data` overrides its root, which is otherwise taken relative to the file."""
-        if not path.is_file():
-            raise SaodError(f"There is no use case '{path}': give the path of a use case TOML file.")
+    def load(cls, which: str | Path, data: str | None = None) -> UseCase:
+        """A built-in use case by its name, or a TOML file.
+
+        `data` overrides its root, which is otherwise relative to the file, and to the current folder for a built-in.
+        """
+        path, base = _found(which)
         try:
             case = cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -152,12 +212,23 @@ class UseCase(Model):
             raise SaodError(f"{path}: two OOD subsets have one name: give each a name of its own.")
         root = data if data is not None else case.root
         if "://" not in root:
-            root = str((Path.cwd() if data is not None else path.resolve().parent) / root)
+            root = str((Path.cwd() if data is not None else base) / root)
         return case.model_copy(update={"root": root})
 
+    def sources(self) -> dict[str, Source]:
+        """Every source by the name people know it by: train, val, id, ood/SUBSET."""
+        ood = {f"ood/{subset.name}": subset for subset in self.splits.ood}
+        train = {"train": self.splits.train} if self.splits.train else {}
+        return {**train, "val": self.splits.val, "id": self.splits.id, **ood}
+
     def digest(self) -> str:
-        """A digest of all that the file says but where the data lies."""
-        return hashlib.sha256(self.model_dump_json(exclude={"root"}).encode()).hexdigest()
+        """A digest of all that the file says of the benchmark: not where the data lies, nor what is told about it."""
+        said = self.model_dump(exclude={"root", "made_by"})
+        del said["splits"]["train"]
+        for source in (said["splits"]["val"], said["splits"]["id"], *said["splits"]["ood"]):
+            del source["about"]
+        text = json.dumps(said, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def splits_of(self) -> list[str]:
         """The splits a detector has, in the order the benchmark reads them."""
@@ -184,6 +255,24 @@ def source_of(split: str) -> str:
     return "id" if split == "id" or split.startswith("id-c") else "ood"
 
 
+def built_in() -> list[str]:
+    """The names of the use cases that come with the package."""
+    return sorted(path.stem for path in _USE_CASES.glob("*.toml"))
+
+
+def _found(which: str | Path) -> tuple[Path, Path]:
+    """A use case's file and the folder that its root is relative to."""
+    path = Path(which)
+    if path.is_file():
+        return path, path.resolve().parent
+    if str(which) in built_in():
+        return _USE_CASES / f"{which}.toml", Path.cwd()
+    hint = did_you_mean(str(which), built_in())
+    raise SaodError(
+        f"There is no use case '{which}'{hint}: give {', '.join(built_in())} or the path of a use case TOML file."
+    )
+
+
 def _first(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
     """The first complaint as a sentence."""
     complaints = error.errors()
@@ -200,5 +289,5 @@ def _first(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
 
 def _keys(model: type[BaseModel]) -> list[str]:
     """Every key of the model and of the models below it, for hints."""
-    nested = (UseCase, Splits, IdSource, OodSource) if model is UseCase else (model,)
+    nested = (UseCase, Splits, IdSource, OodSource, About) if model is UseCase else (model,)
     return [key for each in nested for key in each.model_fields]

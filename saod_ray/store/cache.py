@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from saod_ray.errors import SaodError
-from saod_ray.store.files import Folder
+from saod_ray.files import Folder
 
 
 def content_key(*parts: str) -> str:

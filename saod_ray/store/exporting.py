@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from saod_ray.errors import SaodError
-from saod_ray.store.files import beside_of, check_target, commit
+from saod_ray.files import beside_of, check_target, commit
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from saod_ray.config import UseCase, source_of
+from saod_ray.data.json_stream import JsonFile
 from saod_ray.errors import SaodError
 from saod_ray.store import ledger
-from saod_ray.store.json_stream import JsonList
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Array
 from saod_ray.store.spill import SHARD_IMAGES, Index, Spill
@@ -43,9 +43,9 @@ def import_results(
         others = _clashing(store, detector, name, unit, replace)
         old = {shard.name for shard in store.shards(detector, name)}
         spill = Spill(folder, Index.of(store, name, unit), detections, shard_images)
-        source = JsonList(detections, progress)
-        for block in source.blocks():
-            spill.add(block)
+        with JsonFile.at(detections, "a JSON list of detections", progress) as source:
+            for block in source.blocks():
+                spill.add(block)
         origin = Origin("import", detections.name, source.sha256)
         shards = []
         for rows in spill.shards():

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from saod_ray.files import Folder
 from saod_ray.store import records
-from saod_ray.store.files import Folder
 from saod_ray.store.records import Record
 
 

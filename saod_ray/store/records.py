@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from saod_ray.errors import SaodError
-from saod_ray.store.files import Folder
+from saod_ray.files import Folder
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ results.json
 from __future__ import annotations
 
 import hashlib
-import io
 import re
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,11 +22,11 @@ import pyarrow as pa
 
 from saod_ray.config import UseCase, source_of, split_names
 from saod_ray.errors import SaodError, did_you_mean, some
-from saod_ray.store import ledger, records, rows
+from saod_ray.files import Folder
+from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
-from saod_ray.store.files import Folder
 from saod_ray.store.ledger import Page, Shard
-from saod_ray.store.records import Record
+from saod_ray.store.manifests import Built, Description
 from saod_ray.store.rows import Rows
 
 if TYPE_CHECKING:
@@ -35,22 +34,7 @@ if TYPE_CHECKING:
 
     from saod_ray.data.manifest import Manifest
 
-PARTS = ("images", "objects")  # of a manifest
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-
-
-class Description(Record, frozen=True):
-    """`use-case.json`: what the store's detections are detections of."""
-
-    name: str
-    version: int
-    declaration: str
-    classes: list[str]
-    category_ids: list[int]
-    severities: list[int]
-    subsets: list[str]
-    annotations: dict[str, str]
-    manifests: dict[str, str]
 
 
 class Store:
@@ -78,16 +62,13 @@ class Store:
     @classmethod
     def of_use_case(cls, uri: str, case: UseCase) -> Store:
         """The store of this use case, made when it is not there and refused when it holds another."""
-        from saod_ray.data import coco
-
-        subsets = [subset.annotations for subset in case.splits.ood if subset.annotations is not None]
-        names = [case.splits.val.annotations, case.splits.id.annotations, *subsets]
-        data = {name: coco.read_bytes(case.root, name) for name in names}
-        digests = {name: hashlib.sha256(data[name]).hexdigest() for name in names}
+        built = Built(case)
+        fresh = built.is_fresh()
+        digests = built.description().annotations if fresh else manifests.input_digests(case)
         store = cls(uri)
         if store._holds(case, digests):
             return store
-        description, files = _described(case, data, digests)
+        description, files = built.of_a_store() if fresh else manifests.build(case)
         with store.folder.lock("use-case"):
             store = cls(uri)
             if not store._holds(case, digests):  # another import may have been faster
@@ -123,18 +104,8 @@ class Store:
 
     def manifest(self, source: str) -> Manifest:
         """The images and objects of val, id or ood."""
-        import polars as pl
-
-        from saod_ray.data.manifest import Manifest
-
-        names = [manifest_file(source, part) for part in PARTS]
-        try:
-            data = [self.folder.read(name) for name in names]
-        except FileNotFoundError:
-            data = []
-        if _digest(*data) != self.description.manifests[source]:
-            raise SaodError(f"{self.uri}/{names[0]} or {names[1]} is damaged or gone: import into another store.")
-        return Manifest(*(pl.read_parquet(each) for each in data))
+        expected = self.description.manifests[source]
+        return manifests.read_manifest(self.folder, source, expected, "import into another store")
 
     def import_command(self, detector: str, split: str, file: str = "FILE.json") -> str:
         """What to type so that this store has these detections."""
@@ -218,49 +189,6 @@ class Store:
             empty=content.empty(),
             failed=content.failed(),
         )
-
-
-def _described(case: UseCase, data: dict[str, bytes], digests: dict[str, str]) -> tuple[Description, dict[str, bytes]]:
-    """What a store says of its use case, and the manifests' files; nothing is written."""
-    from saod_ray.data import coco
-
-    val, test = case.splits.val, case.splits.id
-    val_file = coco.parse(data[val.annotations], val.annotations)
-    classes = coco.classes_of(case, val_file)
-    id_file = coco.parse(data[test.annotations], test.annotations)
-    chosen = case.classes is not None
-    manifests = {
-        "val": coco.manifest(val_file, val.images, classes, val.annotations, chosen),
-        "id": coco.manifest(id_file, test.images, classes, test.annotations, chosen),
-        "ood": coco.ood_manifest(case, data),
-    }
-    files = {}
-    for source, manifest in manifests.items():
-        for part, table in (("images", manifest.images), ("objects", manifest.objects)):
-            sink = io.BytesIO()
-            table.write_parquet(sink, compression="zstd")
-            files[manifest_file(source, part)] = sink.getvalue()
-    description = Description(
-        name=case.name,
-        version=case.version,
-        declaration=case.digest(),
-        classes=list(classes.names),
-        category_ids=list(classes.category_ids),
-        severities=sorted(set(test.severities)),
-        subsets=[subset.name for subset in case.splits.ood],
-        annotations=digests,
-        manifests={source: _digest(*(files[manifest_file(source, part)] for part in PARTS)) for source in manifests},
-    )
-    return description, files
-
-
-def manifest_file(source: str, part: str) -> str:
-    """Where a manifest's table lies."""
-    return f"manifest/{source}.{part}.parquet"
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 class Snapshot(Store):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import saod_ray
 
-from saod_ray.store.files import Folder
+from saod_ray.files import Folder
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
 

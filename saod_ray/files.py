@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import os
 import re
@@ -29,15 +30,21 @@ class Folder:
             try:
                 self._filesystem, base = pafs.FileSystem.from_uri(uri)
             except (pa.ArrowException, OSError) as error:
-                raise SaodError(f"The store {uri} cannot be opened ({error}): check the URI.") from None
+                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from None
         else:
             self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
         self._base = base.rstrip("/")
         self.is_local = isinstance(self._filesystem, pafs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """The filesystem's own path of a name."""
-        return f"{self._base}/{name}" if name else self._base
+        """The filesystem's own path of a name; an absolute one stays what it is."""
+        if name.startswith("/"):
+            return name
+        return f"{self._base}/{name}" if name not in ("", "./") else self._base
+
+    def shown(self, name: str) -> str:
+        """A name as messages show it."""
+        return name if name.startswith("/") else f"{self.uri.rstrip('/')}/{name}"
 
     def read(self, name: str) -> bytes:
         """The whole file; FileNotFoundError when it is absent."""
@@ -52,6 +59,25 @@ class Folder:
                 return pa.memory_map(self.path(name))
             return self._filesystem.open_input_file(self.path(name))
 
+    @contextmanager
+    def stream(self, name: str) -> Iterator[tuple[pa.NativeFile, int]]:
+        """A file to be read from its beginning, and its size in bytes."""
+        with self._guard("read", name):
+            size = self._filesystem.get_file_info(self.path(name)).size
+            stream = self._filesystem.open_input_stream(self.path(name), compression=None, buffer_size=0)
+        with stream:
+            yield stream, size or 0
+
+    def head(self, name: str, count: int) -> bytes:
+        """The first bytes of a file; FileNotFoundError when it is absent."""
+        with self._guard("read", name):
+            if self.is_local:
+                with Path(self.path(name)).open("rb", buffering=0) as file:
+                    return file.read(count)
+            with self._filesystem.open_input_file(self.path(name)) as source:
+                found: bytes = source.read(count)
+                return found
+
     def exists(self, name: str) -> bool:
         """Whether a file or folder of that name is there."""
         with self._guard("read", name):
@@ -63,6 +89,19 @@ class Folder:
         with self._guard("listed", name):
             found = self._filesystem.get_file_info(pafs.FileSelector(self.path(name), allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith("."))
+
+    def walk(self, name: str) -> builtins.list[str]:
+        """The files below a folder, at any depth, relative to it and sorted; FileNotFoundError when it is absent."""
+        base = self.path(name).rstrip("/")
+        with self._guard("listed", name):
+            found = self._filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
+        return sorted(info.path[len(base) + 1 :] for info in found if info.type == pafs.FileType.File)
+
+    def stamp(self, name: str) -> str:
+        """Size and time of a file's last change; empty when it is absent."""
+        with self._guard("read", name):
+            info = self._filesystem.get_file_info(self.path(name))
+        return f"{info.size} {info.mtime_ns}" if info.type == pafs.FileType.File else ""
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer, durable: bool = True) -> None:
         """Commit a file: readers see all of it or nothing.
@@ -153,8 +192,9 @@ class Folder:
         except (OSError, pa.ArrowException) as error:
             errno = getattr(error, "errno", None)
             reason = os.strerror(errno) if errno else str(error).splitlines()[0]
-            place = f"{self.uri.rstrip('/')}/{name}"
-            raise SaodError(f"{place} cannot be {verb} ({reason}): mend that and run the same command again.") from None
+            raise SaodError(
+                f"{self.shown(name)} cannot be {verb} ({reason}): mend that and run the same command again."
+            ) from None
 
 
 def _locked(path: Path, refusal: str | None) -> int:

@@ -1,0 +1,111 @@
+"""nuImages v1.0 from its relational tables: three classes, one image a key frame."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from saod_ray.config import Part
+from saod_ray.data.manifest import Classes, Manifest, image_table, object_table
+from saod_ray.data.raw import Elements, Raw
+from saod_ray.errors import SaodError
+
+WHAT = "a nuImages table"
+CLASSES = Classes(("pedestrian", "vehicle", "bicycle"), (0, 1, 2))
+# emergency vehicles, animals, and people in wheelchairs or on scooters are no objects of the benchmark
+CLASS_OF = {
+    "human.pedestrian.adult": "pedestrian",
+    "human.pedestrian.child": "pedestrian",
+    "human.pedestrian.construction_worker": "pedestrian",
+    "human.pedestrian.police_officer": "pedestrian",
+    "vehicle.bicycle": "bicycle",
+    "vehicle.bus.bendy": "vehicle",
+    "vehicle.bus.rigid": "vehicle",
+    "vehicle.car": "vehicle",
+    "vehicle.construction": "vehicle",
+    "vehicle.motorcycle": "vehicle",
+    "vehicle.trailer": "vehicle",
+    "vehicle.truck": "vehicle",
+}
+
+
+class Category(msgspec.Struct, gc=False):
+    """A row of `category`."""
+
+    token: str
+    name: str
+
+
+class SampleData(msgspec.Struct, gc=False):
+    """A row of `sample_data`; most are frames between the annotated key frames."""
+
+    token: str
+    filename: str
+    width: int | None = None
+    height: int | None = None
+    is_key_frame: bool = False
+
+
+class Mask(msgspec.Struct, gc=False):
+    """That an object has a mask is all that counts."""
+
+
+class ObjectAnn(msgspec.Struct, gc=False):
+    """A row of `object_ann`: the box is x1, y1, x2, y2."""
+
+    token: str
+    sample_data_token: str
+    category_token: str
+    bbox: tuple[float, float, float, float]
+    mask: Mask | None = None
+
+
+def inputs(part: Part) -> list[str]:
+    """Three of the ten tables."""
+    return [f"{part.annotations.rstrip('/')}/{table}.json" for table in ("category", "sample_data", "object_ann")]
+
+
+def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, ...] | None) -> tuple[Classes, Manifest]:
+    """All key frames in the table's order; their objects by token. Objects without a mask are left out.
+
+    Images and objects are numbered as the published annotation files number them, so that detections fit both.
+    """
+    category_file, data_file, object_file = inputs(part)
+    label = {name: k for k, name in enumerate(CLASSES.names)}
+    label_of = {c.token: label[CLASS_OF[c.name]] for c in _rows(raw, category_file, Category) if c.name in CLASS_OF}
+    if not label_of:
+        raise SaodError(f"{raw.folder.shown(category_file)} names none of nuImages' road users: fetch it again.")
+    frames = [row for row in _rows(raw, data_file, SampleData) if row.is_key_frame]
+    by_frame: dict[str, list[ObjectAnn]] = defaultdict(list)
+    for row in _rows(raw, object_file, ObjectAnn):
+        if row.category_token in label_of and row.mask is not None:
+            by_frame[row.sample_data_token].append(row)
+    rows = [
+        (number, each)
+        for number, frame in enumerate(frames)
+        for each in sorted(by_frame[frame.token], key=lambda row: row.token)
+    ]
+    images = image_table(
+        range(len(frames)),
+        part.images,
+        [frame.filename for frame in frames],
+        [frame.width for frame in frames],
+        [frame.height for frame in frames],
+    )
+    objects = object_table(
+        [number for number, _ in rows],
+        [label_of[each.category_token] for _, each in rows],
+        [(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in (each.bbox for _, each in rows)],
+    )
+    return CLASSES, Manifest(images, objects)
+
+
+def _rows(raw: Raw, name: str, kind: type) -> list[Any]:
+    rows: list[Any] = []
+    with raw.json(name, WHAT) as file:
+        elements = Elements(kind, file, WHAT)
+        for block in file.blocks():
+            rows += elements.decode(block)
+    return rows

@@ -1,0 +1,94 @@
+"""From a use case's sources to manifests: which module reads a format, and how its parts become one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+import polars as pl
+
+from saod_ray.config import OodSource, Source, UseCase
+from saod_ray.data.manifest import IMAGES, Classes, Manifest, first, joined, object_table
+from saod_ray.data.raw import Progress, Raw
+from saod_ray.errors import SaodError
+
+
+@dataclass(frozen=True)
+class Sources:
+    """A use case's classes, the manifests of train (where asked for), val, id and ood, and the digests of its inputs."""
+
+    classes: Classes
+    manifests: dict[str, Manifest]
+    digests: dict[str, str]
+
+
+def inputs(source: Source) -> list[str]:
+    """The files (and, ending in a slash, folders) whose content decides the source's manifest."""
+    return [name for part in source.parts for name in _reader(source).inputs(part)]
+
+
+def all_inputs(case: UseCase, train: bool = False) -> list[str]:
+    """The inputs of every source, each once; train's only where asked for."""
+    found = [name for key, each in case.sources().items() if key != "train" or train for name in inputs(each)]
+    return list(dict.fromkeys(found))
+
+
+def read(case: UseCase, train: bool = False, progress: Progress | None = None) -> Sources:
+    """Parse everything the use case names."""
+    raw = Raw(case.root, all_inputs(case, train), progress)
+    classes, val = _annotated(raw, case, case.splits.val, None)
+    manifests = {"val": val, "id": _annotated(raw, case, case.splits.id, classes)[1], "ood": _ood(raw, case)}
+    if train and case.splits.train is not None:
+        manifests["train"] = _annotated(raw, case, case.splits.train, classes)[1]
+    return Sources(classes, manifests, {name: raw.digests[name] for name in all_inputs(case)})
+
+
+def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None) -> tuple[Classes, Manifest]:
+    reader = _reader(source)
+    if not hasattr(reader, "annotated"):
+        raise SaodError(f"The format '{source.format}' has images without objects: use it for `splits.ood` only.")
+    parts = []
+    for part in source.parts:
+        classes, manifest = reader.annotated(raw, part, classes, case.classes)
+        parts.append(first(manifest, part.limit) if part.limit else manifest)
+    assert classes is not None
+    return classes, parts[0] if _keeps_ids(source) else joined(parts)
+
+
+def _ood(raw: Raw, case: UseCase) -> Manifest:
+    """All OOD subsets in one table. Ids of COCO files stay where they are unique; else images are numbered anew.
+
+    Formats whose images have no id of their own, or one that the published annotation file replaced, are known by
+    their number in the whole table.
+    """
+    tables = [pl.DataFrame(schema=IMAGES).with_columns(own=pl.lit(True))]
+    for source in case.splits.ood:
+        images = _unlabelled(raw, source)
+        tables.append(images.with_columns(subset=pl.lit(source.name), own=pl.lit(_keeps_ids(source))))
+    images = pl.concat(tables).with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64))
+    if not images["own"].all() or images["image_id"].n_unique() < images.height:
+        images = images.with_columns(image_id="number", source_id=pl.when("own").then("source_id").otherwise("number"))
+    return Manifest(images.drop("own", "number"), object_table([], [], []))
+
+
+def _unlabelled(raw: Raw, source: OodSource) -> pl.DataFrame:
+    reader = _reader(source)
+    if not hasattr(reader, "unlabelled"):
+        raise SaodError(
+            f"The format '{source.format}' has objects: use it for `splits.val` or `splits.id`, not for ood."
+        )
+    parts = [reader.unlabelled(raw, part, source) for part in source.parts]
+    parts = [first(each, part.limit) if part.limit else each for each, part in zip(parts, source.parts, strict=True)]
+    return parts[0].images if _keeps_ids(source) else joined(parts).images
+
+
+def _keeps_ids(source: Source) -> bool:
+    """Whether an image is known by the id that its own file (or folder) gives it."""
+    return source.format == "coco" and len(source.parts) == 1
+
+
+def _reader(source: Source) -> ModuleType:
+    """The module that reads a format."""
+    name = source.format if source.annotations else "folder"
+    return import_module(f"saod_ray.data.{name}")

@@ -1,0 +1,175 @@
+"""A use case's manifests as files: built once beside the raw data, copied into every store of the use case.
+
+ROOT/manifests/NAME/use-case.json       classes, splits, digests: what a store holds of its use case
+ROOT/manifests/NAME/manifest/…          the tables
+ROOT/manifests/NAME/inputs.json         from which files they were made; written last, so that a build is whole or absent
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from saod_ray.config import UseCase
+from saod_ray.errors import SaodError
+from saod_ray.files import Folder
+from saod_ray.store import records
+from saod_ray.store.records import Record
+
+if TYPE_CHECKING:
+    from saod_ray.data.manifest import Manifest
+    from saod_ray.data.raw import Progress
+
+
+class Description(Record, frozen=True):
+    """`use-case.json`: what a store's detections are detections of."""
+
+    name: str
+    version: int
+    declaration: str
+    classes: list[str]
+    category_ids: list[int]
+    severities: list[int]
+    subsets: list[str]
+    annotations: dict[str, str]
+    manifests: dict[str, str]
+
+
+class Inputs(Record, frozen=True):
+    """`inputs.json`: size and time of the files that a build was made from."""
+
+    declaration: str
+    train: bool
+    stamps: dict[str, str]
+
+
+class Built:
+    """The manifests that `saod-ray data build` writes for a use case."""
+
+    def __init__(self, case: UseCase) -> None:
+        self.case = case
+        place = f"manifests/{quote(case.name, safe=' ').replace('.', '%2E')}"
+        self.folder = Folder(f"{case.root.rstrip('/')}/{place}")
+        self._remedy = f"build it again with `saod-ray data build {case.name}`"
+
+    def inputs(self) -> Inputs | None:
+        """What it was built from; None when nothing (or nothing whole) is there."""
+        try:
+            return records.read(self.folder, "inputs.json", Inputs, "build the use case again")
+        except (FileNotFoundError, SaodError):
+            return None
+
+    def is_fresh(self) -> bool:
+        """Whether it was built from this declaration and from the files as they are now."""
+        from saod_ray.data.raw import Raw
+
+        found = self.inputs()
+        if found is None or found.declaration != self.case.digest():
+            return False
+        raw = Raw(self.case.root)
+        return all(stamp and raw.stamp(name) == stamp for name, stamp in found.stamps.items())
+
+    def description(self) -> Description:
+        """Its use case."""
+        return records.read(self.folder, "use-case.json", Description, self._remedy)
+
+    def of_a_store(self) -> tuple[Description, dict[str, bytes]]:
+        """What a store says of its use case, and its manifests' files: all but train's."""
+        description = self.description()
+        kept = {source: value for source, value in description.manifests.items() if source != "train"}
+        files = {name: self.folder.read(name) for source in kept for name in manifest_files(source)}
+        for source, expected in kept.items():
+            _refuse_other(self.folder, source, [files[name] for name in manifest_files(source)], expected, self._remedy)
+        return msgspec.structs.replace(description, manifests=kept), files
+
+    def manifest(self, source: str) -> Manifest:
+        """The images and objects of train, val, id or ood."""
+        return read_manifest(self.folder, source, self.description().manifests[source], self._remedy)
+
+    def write(self, description: Description, files: dict[str, bytes], inputs: Inputs) -> None:
+        """Commit a build: the note of its inputs goes first and comes back last."""
+        with self.folder.lock("build"):
+            self.folder.sweep()
+            self.folder.delete("inputs.json")
+            for name, data in files.items():
+                self.folder.put(name, data)
+            records.write(self.folder, "use-case.json", description)
+            records.write(self.folder, "inputs.json", inputs)
+
+
+def build(case: UseCase, train: bool = False, progress: Progress | None = None) -> tuple[Description, dict[str, bytes]]:
+    """What a store says of its use case, and its manifests' files; nothing is written."""
+    from saod_ray.data import sources
+
+    found = sources.read(case, train, progress)
+    files = {}
+    for source, manifest in found.manifests.items():
+        for name, table in zip(manifest_files(source), (manifest.images, manifest.objects), strict=True):
+            sink = io.BytesIO()
+            table.write_parquet(sink, compression="zstd")
+            files[name] = sink.getvalue()
+    description = Description(
+        name=case.name,
+        version=case.version,
+        declaration=case.digest(),
+        classes=list(found.classes.names),
+        category_ids=list(found.classes.category_ids),
+        severities=sorted(set(case.splits.id.severities)),
+        subsets=[subset.name for subset in case.splits.ood],
+        annotations=found.digests,
+        manifests={name: digest(*(files[file] for file in manifest_files(name))) for name in found.manifests},
+    )
+    return description, files
+
+
+def parsed(files: dict[str, bytes]) -> dict[str, Manifest]:
+    """The manifests of a build's files, by source."""
+    names = dict.fromkeys(name.split("/")[-1].split(".")[0] for name in files)
+    return {source: _tables([files[name] for name in manifest_files(source)]) for source in names}
+
+
+def input_digests(case: UseCase) -> dict[str, str]:
+    """The digest of every file (and folder listing) that the benchmark's manifests are made from."""
+    from saod_ray.data.raw import Raw
+    from saod_ray.data.sources import all_inputs
+
+    raw = Raw(case.root)
+    return {name: raw.digest(name) for name in all_inputs(case)}
+
+
+def read_manifest(folder: Folder, source: str, expected: str, remedy: str) -> Manifest:
+    """A manifest, if its files have the digest that is expected."""
+    try:
+        data = [folder.read(name) for name in manifest_files(source)]
+    except FileNotFoundError:
+        data = []
+    _refuse_other(folder, source, data, expected, remedy)
+    return _tables(data)
+
+
+def _tables(data: list[bytes]) -> Manifest:
+    import polars as pl
+
+    from saod_ray.data.manifest import Manifest
+
+    return Manifest(*(pl.read_parquet(each) for each in data))
+
+
+def _refuse_other(folder: Folder, source: str, data: list[bytes], expected: str, remedy: str) -> None:
+    if digest(*data) != expected:
+        images, objects = manifest_files(source)
+        raise SaodError(f"{folder.shown(images)} or {objects} is damaged or gone: {remedy}.")
+
+
+def manifest_files(source: str) -> list[str]:
+    """Where a manifest's two tables lie."""
+    return [f"manifest/{source}.{part}.parquet" for part in ("images", "objects")]
+
+
+def digest(*parts: bytes) -> str:
+    """One digest of several files."""
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()

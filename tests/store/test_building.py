@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+import raw
+from conftest import saod_ray
+
+from saod_ray.config import UseCase
+from saod_ray.errors import SaodError
+from saod_ray.store import building
+from saod_ray.store.importing import import_results
+from saod_ray.store.manifests import Built
+from saod_ray.store.store import Store
+
+
+def quiet(title: str):
+    return lambda done, total: None
+
+
+def build(name: str, root: Path, **options) -> list[str]:
+    return building.build(UseCase.load(name, str(root)), quiet, **options)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["gen", "av"])
+def test_build_writes_tables_that_anyone_can_read(name, tmp_path) -> None:
+    getattr(raw, name)(tmp_path)
+    assert build(name, tmp_path) == ["train is not there: only training needs it."]
+    folder = tmp_path / "manifests" / name
+    tables = {path.name: pl.read_parquet(path) for path in (folder / "manifest").iterdir()}
+    assert set(tables) == {f"{s}.{p}.parquet" for s in ("val", "id", "ood") for p in ("images", "objects")}
+    assert all((tmp_path / file).is_file() for file in tables["ood.images.parquet"]["file_name"])
+    case = UseCase.load(name, str(tmp_path))
+    status = building.status(case)
+    assert status.built == "yes"
+    counts = {each.source: (each.images, each.published) for each in status.sources}
+    assert counts["ood/svhn"] == (5, 46470)
+    assert counts["id"] == (3, 45391 if name == "gen" else 44831)
+    assert [each.is_there for each in status.sources] == [False, True, True, True, True, True]
+
+
+def test_train_is_built_where_it_is(tmp_path) -> None:
+    raw.gen(tmp_path)
+    raw.coco(tmp_path, "train", {5: [1], 6: [3, 62]})
+    assert build("gen", tmp_path) == []
+    train = Built(UseCase.load("gen", str(tmp_path))).manifest("train")
+    assert (train.images.height, train.objects["label"].to_list()) == (2, [0, 1, 3])
+    (tmp_path / "coco/train2017/000000000006.jpg").unlink()
+    assert "1 of 2 image files of train are not there" in build("gen", tmp_path)[0]
+
+
+def test_a_second_build_does_nothing_and_a_changed_file_is_noticed(tmp_path) -> None:
+    raw.gen(tmp_path)
+    build("gen", tmp_path)
+    case = UseCase.load("gen", str(tmp_path))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "manifests").rglob("*") if path.is_file()}
+    build("gen", tmp_path)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "manifests").rglob("*") if path.is_file()}
+    raw.coco(tmp_path, "val", {139: [1]})
+    assert building.status(case).built == "stale"
+    build("gen", tmp_path)
+    assert building.status(case).built == "yes"
+    assert Built(case).manifest("val").images.height == 1
+
+
+def test_a_store_takes_what_was_built(tmp_path) -> None:
+    raw.gen(tmp_path)
+    case = UseCase.load("gen", str(tmp_path))
+    found = [{"image_id": 4, "category_id": 62, "bbox": [1, 2, 3, 4], "score": 0.5}]
+    file = raw.write(tmp_path / "found.json", found)
+    import_results(str(tmp_path / "plain"), case, "d", "ood", file)
+    raw.coco(tmp_path, "train", {5: [1]})
+    build("gen", tmp_path)
+    import_results(str(tmp_path / "built"), case, "d", "ood", file)
+    assert files(tmp_path / "plain") == files(tmp_path / "built")
+    assert Store.open(str(tmp_path / "built")).manifest("ood").images.row(4, named=True)["subset"] == "objects365"
+
+
+def test_a_flipped_byte_in_a_built_table_is_noticed(tmp_path) -> None:
+    raw.gen(tmp_path)
+    build("gen", tmp_path)
+    path = tmp_path / "manifests/gen/manifest/id.images.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SaodError, match="is damaged or gone: build it again with `saod-ray data build gen`"):
+        Store.of_use_case(str(tmp_path / "store"), UseCase.load("gen", str(tmp_path)))
+    assert not (tmp_path / "store/use-case.json").exists()
+
+
+# bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_folder(tmp_path) -> None:
+    result = saod_ray("data", "build", "av", "--data", tmp_path / "nowhere")
+    assert result.returncode == 1
+    assert result.stderr == f"saod-ray: There is no folder {tmp_path}/nowhere: make it, or give --data DIR.\n"
+    raw.av(tmp_path)
+    (tmp_path / "svhn/test/digitStruct.mat").unlink()
+    result = saod_ray("data", "build", "av", "--data", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"saod-ray: There is no {tmp_path}/svhn/test/digitStruct.mat: `saod-ray data status av --data {tmp_path}` says "
+        "where to get what is missing.\n"
+    )
+    assert not (tmp_path / "manifests").exists()
+
+
+def test_images_that_are_not_there_or_no_images(tmp_path) -> None:
+    raw.gen(tmp_path)
+    (tmp_path / "objects365/val/images/v2/patch1/objets_é_31.jpg").unlink()
+    with pytest.raises(SaodError, match=r"1 of 3 image files of id are not there .*objets_é_31.jpg.*--unchecked"):
+        build("gen", tmp_path)
+    assert not (tmp_path / "manifests").exists()
+    raw.gen(tmp_path)
+    (tmp_path / "svhn/test/2.png").write_text("<html>404</html>")
+    (tmp_path / "svhn/train/1.png").write_bytes(b"")
+    with pytest.raises(
+        SaodError, match=r"2 of 12 image files of ood are no images .*svhn/test/2.png, svhn/train/1.png"
+    ):
+        build("gen", tmp_path)
+    assert not (tmp_path / "manifests").exists()
+    build("gen", tmp_path, checked=False)
+    with pytest.raises(SaodError, match="are no images"):  # a build that is there is checked all the same
+        build("gen", tmp_path)
+
+
+def test_a_source_of_which_nothing_qualifies(tmp_path) -> None:
+    raw.gen(tmp_path)
+    raw.objects365(tmp_path, "val", {1: [9], 2: [1, 9], 3: [2]})
+    with pytest.raises(SaodError, match="No image of id qualifies: check that its files belong to 'gen'"):
+        build("gen", tmp_path)
+
+
+def test_status_as_people_and_machines_read_it(tmp_path) -> None:
+    raw.gen(tmp_path)
+    shown = saod_ray("data", "status", "gen", "--data", tmp_path)
+    assert shown.returncode == 0
+    for part in ("45,391", "110,428", "missing  train: coco/annotations/instances_train2017.json", "not built yet"):
+        assert part in shown.stdout
+    assert saod_ray("data", "build", "gen", "--data", tmp_path).returncode == 0
+    value = json.loads(saod_ray("data", "status", "gen", "--data", tmp_path, "--json").stdout)
+    assert value["built"] == "yes"
+    assert {each["source"]: each["images"] for each in value["sources"]} == {
+        "train": None,
+        "val": 3,
+        "id": 3,
+        "ood/inaturalist": 2,
+        "ood/objects365": 5,
+        "ood/svhn": 5,
+    }
+
+
+def test_options_of_shapes_are_for_shapes(tmp_path) -> None:
+    result = saod_ray("data", "build", "gen", "--data", tmp_path, "--scale", "2")
+    assert result.returncode == 1
+    assert "--seed and --scale are for use cases that are drawn here, not for 'gen'" in result.stderr
+
+
+# custom use cases --------------------------------------------------------------------------------------------------
+
+CUSTOM = """
+name = "my bench"
+root = "."
+[splits.val]
+annotations = ["coco/annotations/instances_val2017.json", "more.json"]
+images = ["coco/val2017", "more"]
+[splits.id]
+annotations = "coco/annotations/instances_val2017.json"
+images = "coco/val2017"
+[[splits.ood]]
+name = "plain"
+images = "plain"
+[[splits.ood]]
+name = "listed"
+annotations = "listed.json"
+images = "plain"
+"""
+
+
+def test_a_custom_use_case(tmp_path) -> None:
+    raw.gen(tmp_path)
+    (tmp_path / "my.toml").write_text(CUSTOM)
+    for name in ("b ü.PNG", "a.jpg"):
+        raw.write_image(tmp_path / "plain" / name.lower())
+    raw.write_image(tmp_path / "more/x.jpg")
+    (tmp_path / "plain/notes.txt").write_text("not an image")
+    more = {"images": [{"id": 139, "file_name": "x.jpg"}], "categories": raw.COCO_CATEGORIES, "annotations": []}
+    raw.write(tmp_path / "more.json", more)
+    raw.write(tmp_path / "listed.json", {"images": [{"id": 70, "file_name": "a.jpg"}]})
+    case = UseCase.load(tmp_path / "my.toml")
+    building.build(case, quiet)
+    val, ood = Built(case).manifest("val"), Built(case).manifest("ood")
+    assert val.images["file_name"].to_list()[-1] == "more/x.jpg"
+    assert val.images["image_id"].to_list() == [0, 1, 2, 3]  # two files share an id: numbered anew
+    assert ood.images.select("image_id", "file_name").rows() == [
+        (0, "plain/a.jpg"),
+        (1, "plain/b ü.png"),
+        (70, "plain/a.jpg"),
+    ]
+    raw.write_image(tmp_path / "plain/c.jpg")
+    assert building.status(case).built == "stale"
+    assert (tmp_path / "manifests/my bench/use-case.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('format = "cocoo"\nannotations = "a"', "'cocoo' is not a format \\(did you mean 'coco'\\?\\)"),
+        ('annotations = ["a", "b"]\nimages = ["x", "y", "z"]', "give one of `images`"),
+        ("annotations = []", "splits.val.annotations"),
+        ('annotations = "a"\nlimits = [-1]', "splits.val.limits"),
+    ],
+)
+def test_bad_sources_are_named(text, message, tmp_path) -> None:
+    path = tmp_path / "case.toml"
+    path.write_text(f'name = "x"\n[splits.val]\n{text}\n[splits.id]\nannotations = "a"\n')
+    with pytest.raises(SaodError, match=message):
+        UseCase.load(path)
+
+
+# kills -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_killed_build_leaves_all_or_nothing(tmp_path) -> None:
+    """SIGKILL at random moments: whatever lies there then is whole, and the next build ends as an undisturbed one."""
+    raw.gen(tmp_path)
+    build("gen", tmp_path)
+    folder = tmp_path / "manifests/gen"
+    expected = files(folder)
+    case = UseCase.load("gen", str(tmp_path))
+    command = [sys.executable, "-m", "saod_ray", "data", "build", "gen", "--data", str(tmp_path)]
+    start = time.monotonic()
+    for name in ("inputs.json",):
+        (folder / name).unlink()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - start
+    moments = random.Random(7)
+    for _ in range(8):
+        for path in folder.rglob("*.*"):
+            if path.is_file():
+                path.unlink()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(0.6, 1.05) * whole)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        if Built(case).inputs() is not None:
+            assert {name: data for name, data in files(folder).items() if not name.startswith(".")} == expected
+    subprocess.run(command, check=True, capture_output=True)
+    assert files(folder) == expected

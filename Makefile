@@ -33,6 +33,8 @@ bench: setup
 	$(BIN)/python -m benchmarks.ap
 	$(BIN)/python -m benchmarks.import_json
 	$(BIN)/python -m benchmarks.shards
+	$(BIN)/python -m benchmarks.corruptions
+	$(BIN)/python -m benchmarks.objects365
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,0 +1,144 @@
+"""Contact sheets: what a split's images look like, with boxes and the corruption that each one drew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import polars as pl
+from PIL import Image, ImageDraw, ImageFont
+
+from saod_ray.config import UseCase, source_of
+from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
+from saod_ray.data.images import decode
+from saod_ray.data.manifest import Manifest
+from saod_ray.errors import SaodError, some
+from saod_ray.files import Folder
+from saod_ray.store.manifests import Built
+
+CELL = (260, 195)  # width and height of a picture in a sheet
+CAPTION, GAP, COLUMNS = 18, 8, 6
+PAPER, INK = (250, 250, 248), (40, 40, 40)
+# Okabe and Ito's colours, told apart by everyone
+COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A picture, what is written below it, and its boxes as (label, x, y, w, h)."""
+
+    image: np.ndarray
+    caption: str
+    boxes: Sequence[tuple[int, float, float, float, float]] = ()
+
+
+class Preview:
+    """The images of a use case that was built."""
+
+    def __init__(self, case: UseCase) -> None:
+        built = Built(case)
+        if not built.is_fresh():
+            raise SaodError(
+                f"'{case.name}' is not built from the files below {case.root}: run `saod-ray data build {case.name} "
+                f"--data {case.root}` first."
+            )
+        self._built = built
+        self._folder = Folder(case.root)
+        self._severities = case.splits.id.severities
+        self._classes = built.description().classes
+
+    def sheet(self, split: str, count: int, seed: int, progress: Progress) -> Image.Image:
+        """Some images of a split (or `ood/SUBSET`, or train), evenly spread over it."""
+        manifest = self._manifest(split)
+        chosen = manifest.images.gather(np.linspace(0, manifest.images.height - 1, count).round().astype(int).tolist())
+        cells = []
+        for number, row in enumerate(chosen.unique("image_id", maintain_order=True).iter_rows(named=True), 1):
+            cells.append(self._cell(split, row, manifest, seed))
+            progress(number, chosen.height)
+        return _composed(cells, COLUMNS, self._classes)
+
+    def all_corruptions(self, image_id: int | None, seed: int, progress: Progress) -> Image.Image:
+        """One ID image under each of the 15 corruptions, at the use case's severities."""
+        images = self._manifest("id").images
+        found = images.head(1) if image_id is None else images.filter(image_id=image_id)
+        if not found.height:
+            raise SaodError(f"id has no image {image_id}: its ids are {some(images['image_id'].head(6).to_list())}.")
+        row = found.row(0, named=True)
+        pixels = self._pixels(row)
+        severities = sorted(self._severities) or [1, 3, 5]
+        cells = []
+        for name in CORRUPTIONS:
+            for severity in severities:
+                image = corrupt(pixels, name, severity, seed, row["image_id"])
+                cells.append(Cell(image, f"{name} {severity}"))
+                progress(len(cells), len(CORRUPTIONS) * len(severities))
+        return _composed(cells, 3 * len(severities), self._classes)
+
+    def _manifest(self, split: str) -> Manifest:
+        name, _, subset = split.partition("/")
+        known = [*self._built.description().manifests]
+        source = "train" if name == "train" else source_of(name)
+        if source not in known:
+            raise SaodError(f"'{split}' is not built: train is built when its files are there.")
+        manifest = self._built.manifest(source)
+        return Manifest(manifest.images.filter(subset=subset), manifest.objects) if subset else manifest
+
+    def _cell(self, split: str, row: dict[str, object], manifest: Manifest, seed: int) -> Cell:
+        pixels = self._pixels(row)
+        objects = manifest.objects.filter(pl.col("image_id") == row["image_id"])
+        boxes = objects.select("label", "x", "y", "w", "h").rows()
+        image_id = int(str(row["image_id"]))
+        if split == "pseudo-ood":
+            return Cell(blank(pixels, objects.select("x", "y", "w", "h").to_numpy()), f"{image_id} blanked")
+        if split.startswith("id-c"):
+            severity = int(split[4:])
+            name = draw(seed, image_id, severity)
+            return Cell(corrupt(pixels, name, severity, seed, image_id), f"{image_id} {name} {severity}", boxes)
+        return Cell(pixels, f"{image_id} {row['subset']}".strip(), boxes)
+
+    def _pixels(self, row: dict[str, object]) -> np.ndarray:
+        name = str(row["file_name"])
+        try:
+            return decode(self._folder.read(name), self._folder.shown(name))
+        except FileNotFoundError:
+            raise SaodError(f"There is no image {self._folder.shown(name)}: fetch it again.") from None
+
+
+def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.Image:
+    pictures = [_framed(cell, classes) for cell in cells]
+    rows = [range(start, min(start + columns, len(cells))) for start in range(0, len(cells), columns)]
+    heights = [max(pictures[k].height for k in row) for row in rows]
+    width = CELL[0] + GAP
+    sheet = Image.new("RGB", (len(rows[0]) * width + GAP, sum(heights) + len(rows) * (CAPTION + GAP) + GAP), PAPER)
+    pen, top = ImageDraw.Draw(sheet), GAP
+    for row, height in zip(rows, heights, strict=True):
+        for column, k in enumerate(row):
+            middle = GAP + column * width + CELL[0] // 2
+            sheet.paste(pictures[k], (middle - pictures[k].width // 2, top + height - pictures[k].height))
+            pen.text((middle, top + height + 2), cells[k].caption, INK, _font(13), anchor="ma")
+        top += height + CAPTION + GAP
+    return sheet
+
+
+def _framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
+    """A picture at the size of its cell, boxes and class names drawn at that size too."""
+    height, width = cell.image.shape[:2]
+    scale = min(CELL[0] / width, CELL[1] / height)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST
+    picture = Image.fromarray(cv2.resize(cell.image, size, interpolation=method))
+    pen = ImageDraw.Draw(picture)
+    for label, x, y, w, h in cell.boxes:
+        colour = COLOURS[label % len(COLOURS)]
+        pen.rectangle([x * scale, y * scale, (x + w) * scale, (y + h) * scale], outline=colour, width=2)
+        place = (x * scale + 2, max(y * scale - 12, 0))
+        pen.rectangle(pen.textbbox(place, classes[label], _font(11)), fill=(0, 0, 0))
+        pen.text(place, classes[label], colour, _font(11))
+    return picture
+
+
+def _font(size: int) -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
+    return ImageFont.load_default(size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -44,7 +45,7 @@ class Tag(msgspec.Struct, gc=False):
     """What an annotation says where its box does not matter."""
 
     image_id: Id
-    category_id: Id
+    category_id: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Category(msgspec.Struct, gc=False):
@@ -99,10 +100,11 @@ def read(raw: Raw, name: str) -> CocoFile:
     return coco
 
 
-def refuse_twice(what: str, ids: list[int], name: str) -> None:
+def refuse_twice(what: str, ids: Sequence[int] | pl.Series, name: str) -> None:
     """Refuse ids that occur more than once."""
-    if len(set(ids)) < len(ids):
-        twice = sorted(key for key, count in Counter(ids).items() if count > 1)
+    series = pl.Series(ids, dtype=pl.Int64)
+    twice = series.filter(series.is_duplicated()).unique().sort()
+    if len(twice):
         raise SaodError(f"{name}: the {what} {some(twice)} occurs more than once: give every entry an id of its own.")
 
 

@@ -93,7 +93,8 @@ def object_table(
 def first(manifest: Manifest, count: int) -> Manifest:
     """The first images and their objects."""
     images = manifest.images.head(count)
-    return Manifest(images, manifest.objects.join(images.select("image_id"), on="image_id", how="semi"))
+    kept = images.select("image_id")
+    return Manifest(images, manifest.objects.join(kept, on="image_id", how="semi", maintain_order="left"))
 
 
 def joined(parts: Sequence[Manifest]) -> Manifest:

@@ -108,29 +108,36 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
 
     The train file is 5 GB: of each of its 26 million annotations no more is kept than the image and the category.
     """
-    images: list[Image] = []
+    images = [coco.images_of([], part)]
     categories: list[Category] = []
-    image_ids, category_ids = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    tags: list[tuple[np.ndarray, np.ndarray]] = []
     with raw.json(part.annotations, WHAT) as file:
         kinds = {"images": Image, "annotations": Tag, "categories": Category}
         elements = {key: Elements(kind, file, WHAT, f"$.{key}") for key, kind in kinds.items()}
         for key, block in file.lists(kinds):
             found = elements[key].decode(block)
             if key == "images":
-                images += found
+                images.append(coco.images_of(found, part))
             elif key == "categories":
                 categories += found
             else:
-                image_ids.append(np.fromiter((tag.image_id for tag in found), np.int64, len(found)))
-                category_ids.append(np.fromiter((tag.category_id for tag in found), np.int64, len(found)))
-    ids = [image.id for image in images]
-    coco.refuse_twice("image id", ids, part.annotations)
-    of_image = np.concatenate(image_ids)
-    strange = ~np.isin(np.concatenate(category_ids), sorted(_ids(categories, OOD)))
-    chosen = ~np.isin(ids, of_image[strange])
+                image_ids = np.fromiter((tag.image_id for tag in found), np.int64, len(found))
+                tags.append((image_ids, np.fromiter((tag.category_id for tag in found), np.int32, len(found))))
+    table = pl.concat(images)
+    coco.refuse_twice("image id", table["image_id"], part.annotations)
+    far = sorted(_ids(categories, OOD))
+    spoilt = _distinct([image_ids[~np.isin(category_ids, far)] for image_ids, category_ids in tags])
+    table = table.join(spoilt, on="image_id", how="anti", maintain_order="left")
     if not source.unannotated:
-        chosen &= np.isin(ids, of_image)
-    return Manifest(coco.images_of([images[k] for k in np.flatnonzero(chosen)], part), object_table([], [], []))
+        tagged = _distinct([image_ids for image_ids, _ in tags])
+        table = table.join(tagged, on="image_id", how="semi", maintain_order="left")
+    return Manifest(table, object_table([], [], []))
+
+
+def _distinct(blocks: list[np.ndarray]) -> pl.DataFrame:
+    """The image ids, block by block because all of them at once would be sorted in memory."""
+    found = np.concatenate([np.empty(0, np.int64), *(np.unique(block) for block in blocks)])
+    return pl.DataFrame({"image_id": found}).unique()
 
 
 def _objects(rows: list[Annotation], label_of: dict[int, int]) -> pl.DataFrame:

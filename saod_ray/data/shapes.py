@@ -53,9 +53,9 @@ def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = No
     The note of what was made goes first and comes back last, so that a killed run is noticed and done again.
     """
     folder = Folder(f"{root.rstrip('/')}/shapes")
-    if _is_there(folder, recipe):
-        return False
     with folder.lock("made"):
+        if _is_there(folder, recipe):
+            return False
         folder.sweep()
         folder.delete("made.json")
         for split in SPLITS:

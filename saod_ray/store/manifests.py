@@ -138,7 +138,11 @@ def input_digests(case: UseCase) -> dict[str, str]:
     from saod_ray.data.sources import all_inputs
 
     raw = Raw(case.root)
-    return {name: raw.digest(name) for name in all_inputs(case)}
+    names = all_inputs(case)
+    if case.made_by and not all(raw.stamp(name) for name in names):
+        command = f"saod-ray data build {case.name} --data {case.root}"
+        raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{command}`.")
+    return {name: raw.digest(name) for name in names}
 
 
 def read_manifest(folder: Folder, source: str, expected: str, remedy: str) -> Manifest:

@@ -261,3 +261,8 @@ def test_a_killed_build_leaves_all_or_nothing(tmp_path) -> None:
             assert {name: data for name, data in files(folder).items() if not name.startswith(".")} == expected
     subprocess.run(command, check=True, capture_output=True)
     assert files(folder) == expected
+
+
+def test_a_store_of_shapes_needs_its_scenes(tmp_path) -> None:
+    with pytest.raises(SaodError, match=r"'shapes' is not drawn below .* yet: run `saod-ray data build shapes --data"):
+        Store.of_use_case(str(tmp_path / "store"), UseCase.load("shapes", str(tmp_path)))

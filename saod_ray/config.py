@@ -8,9 +8,19 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from saod_ray.errors import SaodError, did_you_mean
 
@@ -193,6 +203,7 @@ class UseCase(Model):
     made_by: Literal["shapes"] | None = None
     classes: tuple[str, ...] | None = None
     splits: Splits
+    _given_as: str = PrivateAttr("")
 
     @classmethod
     def load(cls, which: str | Path, data: str | None = None) -> UseCase:
@@ -213,7 +224,13 @@ class UseCase(Model):
         root = data if data is not None else case.root
         if "://" not in root:
             root = str((Path.cwd() if data is not None else base) / root)
-        return case.model_copy(update={"root": root})
+        loaded = case.model_copy(update={"root": root})
+        loaded._given_as = str(which)
+        return loaded
+
+    def command(self, verb: str) -> str:
+        """What to type to build this use case or to see what is there of it."""
+        return f"saod-ray data {verb} {quote(self._given_as or self.name)} --data {quote(self.root)}"
 
     def sources(self) -> dict[str, Source]:
         """Every source by the name people know it by: train, val, id, ood/SUBSET."""

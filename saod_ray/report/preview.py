@@ -42,8 +42,7 @@ class Preview:
         built = Built(case)
         if not built.is_fresh():
             raise SaodError(
-                f"'{case.name}' is not built from the files below {case.root}: run `saod-ray data build {case.name} "
-                f"--data {case.root}` first."
+                f"'{case.name}' is not built from the files below {case.root}: run `{case.command('build')}` first."
             )
         self._built = built
         self._folder = Folder(case.root)

@@ -17,15 +17,22 @@ def source_table(status: Status) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name in ("source", "what", "there"):
         table.add_column(name)
-    for name in ("images", "paper's", "objects", "paper's"):
+    compared = any(each.published is not None for each in status.sources)
+    for name in ("images", "paper's", "objects", "paper's") if compared else ("images", "objects"):
         table.add_column(name, justify="right")
     for each in status.sources:
         there = Text("yes", "green") if each.is_there else Text("no", "red")
-        figures = (_images(each), _number(each.published), _number(each.objects), each.published_objects)
-        table.add_row(each.source, Text(each.name), there, *figures)
+        figures: list[Text | str] = [
+            _images(each),
+            _number(each.published),
+            _number(each.objects),
+            each.published_objects,
+        ]
+        table.add_row(each.source, Text(each.name), there, *(figures if compared else figures[::2]))
     ood = [each for each in status.sources if each.source.startswith("ood/")]
     if len(ood) > 1:
-        table.add_row("ood", "all of them", "", _sum(each.images for each in ood), _sum(each.published for each in ood))
+        sums = [_sum(each.images for each in ood), _sum(each.published for each in ood)]
+        table.add_row("ood", "all of them", "", *(sums if compared else sums[:1]))
     return table
 
 
@@ -57,12 +64,11 @@ def _sum(values: Iterable[int | None]) -> str:
 
 
 def _next_step(status: Status) -> str:
-    command = f"saod-ray data build {status.use_case} --data {status.root}"
     if status.built == "yes":
         return f"built    {status.manifests}"
     if status.built == "stale":
-        return f"next     its files have changed since it was built: {command}"
-    return f"next     not built yet: {command}"
+        return f"next     its files have changed since it was built: {status.build_command}"
+    return f"next     not built yet: {status.build_command}"
 
 
 def _images(state: State) -> Text:

@@ -46,6 +46,7 @@ class Status:
     root: str
     built: str  # yes, no, stale
     manifests: str
+    build_command: str
     sources: list[State] = field(default_factory=list)
 
 
@@ -73,7 +74,7 @@ def status(case: UseCase) -> Status:
                 objects,
             )
         )
-    return Status(case.name, case.root, state, built.folder.uri, found)
+    return Status(case.name, case.root, state, built.folder.uri, case.command("build"), found)
 
 
 def build(case: UseCase, stage: Stage, checked: bool = True) -> list[str]:
@@ -124,8 +125,7 @@ def _refuse_missing(case: UseCase, raw: Raw) -> None:
     ]
     if missing:
         raise SaodError(
-            f"There is no {some(dict.fromkeys(missing))}: `saod-ray data status {case.name} --data {case.root}` says where "
-            "to get what is missing."
+            f"There is no {some(dict.fromkeys(missing))}: `{case.command('status')}` says where to get what is missing."
         )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import msgspec
 
@@ -52,9 +51,8 @@ class Built:
 
     def __init__(self, case: UseCase) -> None:
         self.case = case
-        place = f"manifests/{quote(case.name, safe=' ').replace('.', '%2E')}"
-        self.folder = Folder(f"{case.root.rstrip('/')}/{place}")
-        self._remedy = f"build it again with `saod-ray data build {case.name}`"
+        self.folder = Folder(f"{case.root.rstrip('/')}/manifests/{_folder_name(case.name)}")
+        self._remedy = f"build it again with `{case.command('build')}`"
 
     def inputs(self) -> Inputs | None:
         """What it was built from; None when nothing (or nothing whole) is there."""
@@ -140,8 +138,7 @@ def input_digests(case: UseCase) -> dict[str, str]:
     raw = Raw(case.root)
     names = all_inputs(case)
     if case.made_by and not all(raw.stamp(name) for name in names):
-        command = f"saod-ray data build {case.name} --data {case.root}"
-        raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{command}`.")
+        raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{case.command('build')}`.")
     return {name: raw.digest(name) for name in names}
 
 
@@ -167,6 +164,16 @@ def _refuse_other(folder: Folder, source: str, data: list[bytes], expected: str,
     if digest(*data) != expected:
         images, objects = manifest_files(source)
         raise SaodError(f"{folder.shown(images)} or {objects} is damaged or gone: {remedy}.")
+
+
+def _folder_name(name: str) -> str:
+    """A use case's name as that of a folder.
+
+    >>> _folder_name("my bench v1.2"), _folder_name("../a/b")
+    ('my bench v1.2', '%2E.%2Fa%2Fb')
+    """
+    safe = "".join(c if c.isalnum() or c in " .+-_" else f"%{ord(c):02X}" for c in name)
+    return f"%2E{safe[1:]}" if safe.startswith(".") else safe
 
 
 def manifest_files(source: str) -> list[str]:

@@ -95,7 +95,7 @@ def test_a_flipped_byte_in_a_built_table_is_noticed(tmp_path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(SaodError, match="is damaged or gone: build it again with `saod-ray data build gen`"):
+    with pytest.raises(SaodError, match="is damaged or gone: build it again with `saod-ray data build gen --data"):
         Store.of_use_case(str(tmp_path / "store"), UseCase.load("gen", str(tmp_path)))
     assert not (tmp_path / "store/use-case.json").exists()
 

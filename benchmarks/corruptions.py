@@ -1,0 +1,109 @@
+"""CPU time of the fifteen corruptions against imagecorruptions, and the largest difference: python -m benchmarks.corruptions."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from saod_ray.corrupt import CORRUPTIONS, corrupt
+from saod_ray.corrupt.corrupting import STEPS
+from saod_ray.corrupt.noise import NOISES
+from saod_ray.corrupt.warm import warm
+from tests.corrupt import library, pictures
+
+Array = np.ndarray
+SEED = 3
+
+
+class Row(NamedTuple):
+    """CPU milliseconds of one image, and how many levels apart the same draws are."""
+
+    library: float
+    ours: float
+    difference: int
+
+
+def main() -> None:
+    options = _options()
+    warm()
+    rows: dict[tuple[str, int, int], list[Row]] = {}
+    for width, height in options.sizes:
+        image = pictures.photograph(height, width)
+        print(f"\n{width}×{height}, decoding it from a JPEG takes {_decoding(image, options.repeats):.1f} ms")
+        print(f"{'':20} severity  library ms   ours ms     ratio  difference")
+        for name in CORRUPTIONS:
+            for severity in options.severities:
+                row = _row(image, name, severity, options)
+                rows.setdefault((name, width, height), []).append(row)
+                print(
+                    f"{name:20} {severity:8} {row.library:11.1f} {row.ours:9.2f} {row.library / row.ours:9.1f} {row.difference:11}"
+                )
+        _summary(f"{width}×{height}", [row for key, some in rows.items() if key[1:] == (width, height) for row in some])
+    _summary("all", [row for some in rows.values() for row in some])
+
+
+def _options() -> Any:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=_size, nargs="+", default=[(640, 480), (1280, 720)], metavar="WxH")
+    parser.add_argument("--severities", type=int, nargs="+", default=[1, 3, 5])
+    parser.add_argument("--repeats", type=int, default=15, help="of ours; the least counts")
+    parser.add_argument("--library-repeats", type=int, default=4, help="of the library; the least counts")
+    return parser.parse_args()
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, height = text.lower().split("x")
+    return int(width), int(height)
+
+
+def _row(image: Array, name: str, severity: int, options: Any) -> Row:
+    """Both on the same image in the same process; the library draws by its own means, ours by its own."""
+    theirs = _least(lambda: library.corrupted(image, name, severity, SEED), options.library_repeats)
+    ours = _least(lambda: corrupt(image, name, severity, SEED, 1), options.repeats)
+    return Row(theirs, ours, _difference(image, name, severity))
+
+
+def _least(work: Callable[[], object], repeats: int) -> float:
+    work()
+    times = []
+    for _ in range(repeats):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return 1e3 * min(times)
+
+
+def _difference(image: Array, name: str, severity: int) -> int:
+    """The library's pixels less ours from the library's draws; for a noise, from its formula."""
+    expected = library.corrupted(image, name, severity, SEED)
+    if name in NOISES:
+        noise, drawn = NOISES[name], library.noise_draws(name, image, severity, SEED)
+        got = noise.level(image, drawn, noise.strengths[severity - 1])
+    else:
+        drawn = library.draws(name, image.shape[0], image.shape[1], severity, SEED)
+        got = STEPS[name].apply(image, drawn, severity)
+    return int(np.abs(got.astype(int) - expected).max())
+
+
+def _decoding(image: Array, repeats: int) -> float:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=90)
+    return _least(lambda: np.asarray(Image.open(io.BytesIO(buffer.getvalue()))), repeats)
+
+
+def _summary(title: str, rows: list[Row]) -> None:
+    theirs, ours = np.mean([row.library for row in rows]), np.mean([row.ours for row in rows])
+    ratios = [row.library / row.ours for row in rows]
+    print(
+        f"{title}: the mean of the fifteen {theirs:.1f} ms and {ours:.2f} ms, {theirs / ours:.1f} times; the mean of the ratios {np.mean(ratios):.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -52,8 +52,7 @@ def _options() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=_size, nargs="+", default=[(640, 480), (1280, 720)], metavar="WxH")
     parser.add_argument("--severities", type=int, nargs="+", default=[1, 3, 5])
-    parser.add_argument("--repeats", type=int, default=15, help="of ours; the least counts")
-    parser.add_argument("--library-repeats", type=int, default=4, help="of the library; the least counts")
+    parser.add_argument("--repeats", type=int, default=7, help="of each; the least counts")
     return parser.parse_args()
 
 
@@ -64,7 +63,7 @@ def _size(text: str) -> tuple[int, int]:
 
 def _row(image: Array, name: str, severity: int, options: Any) -> Row:
     """Both on the same image in the same process; the library draws by its own means, ours by its own."""
-    theirs = _least(lambda: library.corrupted(image, name, severity, SEED), options.library_repeats)
+    theirs = _least(lambda: library.corrupted(image, name, severity, SEED), options.repeats)
     ours = _least(lambda: corrupt(image, name, severity, SEED, 1), options.repeats)
     return Row(theirs, ours, _difference(image, name, severity))
 

@@ -15,8 +15,9 @@ def blank(image: Array, boxes: Array) -> Array:
     """
     out = image.copy()
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
-    first = np.maximum(np.floor(boxes[:, :2]), 0)
-    last = np.clip(np.ceil(boxes[:, :2] + boxes[:, 2:]), 0, (image.shape[1], image.shape[0]))
+    size = (image.shape[1], image.shape[0])
+    first = np.clip(np.floor(boxes[:, :2]), 0, size)
+    last = np.clip(np.ceil(boxes[:, :2] + boxes[:, 2:]), 0, size)
     for (left, top), (right, bottom) in zip(first.astype(int), last.astype(int), strict=True):
         out[top:bottom, left:right] = 0
     return out

@@ -56,12 +56,12 @@ def gaussian_blur(image: Array, draws: None, severity: int) -> Array:
 
 @lru_cache(maxsize=8)
 def _gaussian_taps(sigma: int) -> Array:
-    """Half of the taps from the middle out, with zeros to a multiple of four, in units of 2**-16."""
+    """Half of the taps from the middle out, in units of 2**-16; beside the middle they are a multiple of four."""
     radius = 4 * sigma
     half = np.exp(-(np.arange(radius + 1) ** 2) / (2 * sigma**2))
     whole = np.round(half / (2 * half.sum() - 1) * 65536).astype(np.int64)
     whole[0] = 65536 - 2 * whole[1:].sum()
-    return np.pad(whole, (0, -radius % 4)).astype(np.uint16)
+    return whole.astype(np.uint16)
 
 
 @njit(cache=True, nogil=True)
@@ -116,7 +116,7 @@ def motion_blur(image: Array, angle: float, severity: int) -> Array:
     offsets, weights = streak(*MOTION[severity - 1], angle, height, width)
     whole = np.round(weights * 65536).astype(np.int64)
     kept = whole > 0
-    if weights.all():
+    if weights.all():  # no tap was cut off, so that rounding must not darken the image
         whole[0] += 65536 - whole.sum()
     more = -int(kept.sum()) % 4
     offsets = np.pad(offsets[kept], ((0, more), (0, 0)))

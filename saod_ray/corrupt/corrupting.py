@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from saod_ray.corrupt import blur, digital, elastic, noise, weather
-from saod_ray.corrupt.draw import CORRUPTIONS, generator
+from saod_ray.corrupt.draw import CORRUPTIONS, generator, known_severity
 from saod_ray.corrupt.images import as_rgb
 from saod_ray.errors import SaodError, did_you_mean
 
 Array = np.ndarray
-SEVERITIES = (1, 2, 3, 4, 5)
 
 
 class Corruption(NamedTuple):
@@ -46,12 +45,10 @@ STEPS: dict[str, Corruption] = {
 
 def corrupt(image: Array, corruption: str, severity: int, seed: int, image_id: int) -> Array:
     """A new RGB image of the same size, whose pixels depend on these five arguments and on nothing else."""
-    if corruption not in STEPS:
+    if not isinstance(corruption, str) or corruption not in STEPS:
         hint = did_you_mean(str(corruption), CORRUPTIONS)
         raise SaodError(f"There is no corruption '{corruption}'{hint}; the fifteen are {', '.join(CORRUPTIONS)}.")
-    if severity not in SEVERITIES:
-        raise SaodError(f"The severity of a corruption is 1, 2, 3, 4 or 5, not {severity!r}.")
-    severity = int(severity)
+    severity = known_severity(severity)
     rgb = as_rgb(image)
     rng = generator(seed, image_id, corruption, severity)
     steps = STEPS[corruption]

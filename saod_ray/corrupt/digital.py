@@ -8,10 +8,13 @@ import numpy as np
 from numba import njit
 from PIL import Image
 
+from saod_ray.errors import SaodError
+
 Array = np.ndarray
 CONTRAST = (0.4, 0.3, 0.2, 0.1, 0.05)
 PIXELATE = (0.6, 0.5, 0.4, 0.3, 0.25)
 JPEG = (25, 18, 15, 10, 7)
+JPEG_SIDE = 65_500
 
 
 def contrast(image: Array, draws: None, severity: int) -> Array:
@@ -55,6 +58,10 @@ def pixelate(image: Array, draws: None, severity: int) -> Array:
 
 def jpeg_compression(image: Array, draws: None, severity: int) -> Array:
     """Through Pillow's encoder at a low quality and back."""
+    if max(image.shape) > JPEG_SIDE:
+        raise SaodError(
+            f"JPEG has no image over {JPEG_SIDE:,} pixels a side, and this one has the shape {image.shape}."
+        )
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=JPEG[severity - 1])
     return np.array(Image.open(buffer))

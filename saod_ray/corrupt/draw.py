@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from functools import cache
 
 import numpy as np
 from numba import njit
 from scipy.special import ndtri
+
+from saod_ray.errors import SaodError
 
 Array = np.ndarray
 CORRUPTIONS = (
@@ -27,6 +30,7 @@ CORRUPTIONS = (
     "pixelate",
     "jpeg_compression",
 )
+SEVERITIES = (1, 2, 3, 4, 5)
 _U32 = np.uint32
 
 
@@ -41,12 +45,31 @@ def draw(seed: int, image_id: int, severity: int) -> str:
     >>> draw(0, 1, 1), draw(0, 1, 3), draw(0, 2, 1)
     ('brightness', 'brightness', 'impulse_noise')
     """
-    return CORRUPTIONS[_hash(b"saod-ray draw", int(seed), int(image_id), int(severity)) % len(CORRUPTIONS)]
+    numbers = (whole("seed", seed), whole("image id", image_id), known_severity(severity))
+    return CORRUPTIONS[_hash(b"saod-ray draw", *numbers) % len(CORRUPTIONS)]
+
+
+def whole(what: str, value: int) -> int:
+    """A whole number; 1.5 and True are none, because two images would become one."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise SaodError(f"The {what} of a corruption is a whole number, not {value!r}.") from None
+
+
+def known_severity(severity: int) -> int:
+    """One of the five severities."""
+    if isinstance(severity, bool | np.bool_ | np.ndarray) or severity not in SEVERITIES:
+        raise SaodError(f"The severity of a corruption is 1, 2, 3, 4 or 5, not {severity!r}.")
+    return int(severity)
 
 
 def generator(seed: int, image_id: int, corruption: str, severity: int) -> np.random.Generator:
     """The generator of one corrupted image; numpy promises that SFC64's raw words stay what they are."""
-    key = _hash(b"saod-ray pixels", int(seed), int(image_id), corruption, int(severity))
+    numbers = (whole("seed", seed), whole("image id", image_id))
+    key = _hash(b"saod-ray pixels", *numbers, corruption, severity)
     return np.random.Generator(np.random.SFC64(key))
 
 
@@ -80,6 +103,7 @@ def _mixed(x: np.uint32, y: np.uint32, turn: int) -> np.uint32:
 def threefry(k0: np.uint32, k1: np.uint32, start: int, field: int, block: Array) -> None:
     """Fill a block with Threefry-2x32-13 of the counters (start, field), (start + 1, field), …
 
+    Kernels in other files compile this in: after a change here their caches (`__pycache__/*.nb?`) must go.
     A counter-based generator has no state that one word must wait for, so that the loop runs in vector lanes.
     First words go in the block's first half and second words in its second. The key is two words of 32 bits:
     split from a wider one in here, it would make the compiler use wider lanes.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from saod_ray.errors import SaodError
@@ -14,20 +12,23 @@ Array = np.ndarray
 def as_rgb(array: Array) -> Array:
     """An array of height × width × 3 bytes from grey, grey with one channel, RGB or RGBA, in 8 or 16 bits.
 
-    RGB bytes come back as they are, without a copy where they allow it. Alpha is dropped, and of 16 bits the upper eight are kept, as OpenCV does when it reads such a file.
+    RGB bytes come back as they are, without a copy where they allow it. The fourth channel is dropped, and of 16 bits
+    the upper eight are kept, as OpenCV does when it reads such a file.
 
     >>> as_rgb(np.array([[0, 258, 65535]], np.uint16)).tolist()
     [[[0, 0, 0], [1, 1, 1], [255, 255, 255]]]
     """
-    dtype: Any = getattr(array, "dtype", None)
-    shape: tuple[int, ...] = getattr(array, "shape", ())
-    channels = 1 if len(shape) == 2 else shape[2] if len(shape) == 3 else 0
-    if dtype not in (np.uint8, np.uint16) or channels not in (1, 3, 4) or 0 in shape:
+    if not isinstance(array, np.ndarray):
+        raise SaodError(f"An image must be a numpy array, not a {type(array).__name__}.")
+    array = np.asarray(array)  # not a matrix, nor masked
+    channels = 1 if array.ndim == 2 else array.shape[2] if array.ndim == 3 else 0
+    if array.dtype not in (np.uint8, np.uint16) or channels not in (1, 3, 4) or 0 in array.shape:
         raise SaodError(
-            f"An image must be height × width, with 1, 3 or 4 channels of uint8 or uint16, but this one has the shape {tuple(shape)} and the type {dtype}."
+            "An image must be height × width, with 1, 3 or 4 channels of uint8 or uint16, but this one has the shape "
+            f"{array.shape} and the type {array.dtype}."
         )
-    if dtype == np.uint16:
+    if array.dtype == np.uint16:
         array = (array >> 8).astype(np.uint8)
     if channels == 1:
-        return np.repeat(array.reshape(*shape[:2], 1), 3, axis=2)
+        return np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
     return np.require(array[:, :, :3], requirements=["C", "W"])  # kernels are compiled for arrays of this kind

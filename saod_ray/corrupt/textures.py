@@ -39,10 +39,11 @@ def resized(index: int, height: int, width: int) -> Array:
     # Where two threads come here at once both compute the same pixels.
     texture = cv2.resize(_texture(index), (width, height), interpolation=cv2.INTER_CUBIC)
     texture.flags.writeable = False
-    with _lock:
-        _kept[key] = texture
-        while len(_kept) > 1 and sum(each.nbytes for each in _kept.values()) > _MOST:
-            _kept.popitem(last=False)
+    if texture.nbytes <= _MOST:
+        with _lock:
+            _kept[key] = texture
+            while sum(each.nbytes for each in _kept.values()) > _MOST:
+                _kept.popitem(last=False)
     return texture
 
 

@@ -61,7 +61,7 @@ def snow(image: Array, draws: SnowDraw, severity: int) -> Array:
     noise = c.mean + c.deviation * draws.noise.astype(np.float64)
     flakes = _enlarged(noise, round(noise.shape[0] * c.zoom), round(noise.shape[1] * c.zoom), c.threshold)
     offsets, weights = streak(c.radius, c.sigma, draws.angle, *flakes.shape)
-    layer = _smeared(flakes, offsets, weights.astype(np.float32), height, width)
+    layer = _smeared(flakes, offsets, weights, height, width)
     out = np.empty_like(image)
     _snowed(image, layer, _F32(c.kept), out)
     return out
@@ -71,7 +71,7 @@ def snow(image: Array, draws: SnowDraw, severity: int) -> Array:
 def _enlarged(noise: Array, height: int, width: int, threshold: float) -> Array:
     """Linear interpolation from corner to corner, in double precision: a flake must not flip at the threshold."""
     rows, columns = noise.shape
-    out = np.empty((height, width), np.float32)
+    out = np.empty((height, width))
     left, weight = np.empty(width, np.int64), np.empty(width)
     step = (columns - 1) / (width - 1) if width > 1 else 0.0
     for x in range(width):
@@ -98,16 +98,16 @@ def _enlarged(noise: Array, height: int, width: int, threshold: float) -> Array:
 
 @njit(cache=True, nogil=True)
 def _smeared(flakes: Array, offsets: Array, weights: Array, height: int, width: int) -> Array:
-    """The upper left of the motion-blurred flakes, rounded to bytes; the border is repeated."""
+    """The upper left of the motion-blurred flakes, rounded to bytes in double precision; the border is repeated."""
     rows, columns = flakes.shape
     left, right = -min(0, offsets[:, 1].min()), max(0, offsets[:, 1].max())
-    framed = np.empty((rows, left + columns + right), np.float32)
+    framed = np.empty((rows, left + columns + right))
     for y in range(rows):
         framed[y, left : left + columns] = flakes[y]
         framed[y, :left] = flakes[y, 0]
         framed[y, left + columns :] = flakes[y, columns - 1]
     out = np.empty((height, width), np.uint8)
-    sums = np.empty(width, np.float32)
+    sums = np.empty(width)
     for y in range(height):
         sums[:] = 0
         for k in range(weights.size):
@@ -117,7 +117,7 @@ def _smeared(flakes: Array, offsets: Array, weights: Array, height: int, width: 
                 sums[x] += weight * source[x]
         target = out[y]
         for x in range(width):
-            target[x] = np.uint8(np.rint(sums[x] * _F32(255)))
+            target[x] = np.uint8(np.rint(sums[x] * 255))
     return out
 
 

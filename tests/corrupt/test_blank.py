@@ -22,7 +22,7 @@ def test_every_pixel_that_a_box_touches_is_zero_and_no_other(image, boxes) -> No
     assert np.array_equal(image, before) and not np.shares_memory(out, image)
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
-            # a pixel is the square from (x, y) to (x + 1, y + 1); an empty box inside it touches nothing of it
+            # a pixel is the square from (x, y) to (x + 1, y + 1); a box without area inside it touches it
             inside = any(_overlap(x, left, w) and _overlap(y, top, h) for left, top, w, h in boxes)
             assert np.array_equal(out[y, x], np.zeros(3) if inside else image[y, x])
 
@@ -30,3 +30,8 @@ def test_every_pixel_that_a_box_touches_is_zero_and_no_other(image, boxes) -> No
 def _overlap(pixel: int, start: float, length: float) -> bool:
     """Whether the pixel lies between the floor of the start and the ceiling of the end."""
     return np.floor(start) <= pixel < np.ceil(start + length)
+
+
+def test_boxes_far_outside_touch_nothing() -> None:
+    image = np.ones((6, 8, 3), np.uint8)
+    assert blank(image, np.array([[1e30, 0, 5, 5], [0, -1e30, 5, 5]])).all()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saod_ray.corrupt import CORRUPTIONS, as_rgb, corrupt, textures
-from saod_ray.corrupt.corrupting import SEVERITIES
+from saod_ray.corrupt import CORRUPTIONS, as_rgb, corrupt, draw, textures
+from saod_ray.corrupt.draw import SEVERITIES
 from saod_ray.errors import SaodError
 
 Array = np.ndarray
@@ -88,10 +88,23 @@ def test_an_unknown_corruption_is_refused_with_a_hint() -> None:
         corrupt(pictures.flat(8, 8, (1, 2, 3)), "gausian_noise", 1, 0, 0)
 
 
-@pytest.mark.parametrize("severity", [0, 6, -1, "3", None, 2.5])
+@pytest.mark.parametrize("severity", [0, 6, -1, "3", None, 2.5, True, np.array([3]), np.array([1, 2])])
 def test_an_unknown_severity_is_refused(severity: int) -> None:
     with pytest.raises(SaodError, match=r"1, 2, 3, 4 or 5, not"):
         corrupt(pictures.flat(8, 8, (1, 2, 3)), "fog", severity, 0, 0)
+    with pytest.raises(SaodError, match=r"1, 2, 3, 4 or 5, not"):
+        draw(0, 0, severity)
+
+
+@pytest.mark.parametrize("value", [None, "7", 1.7, float("nan"), True, "a.jpg"])
+def test_seeds_and_image_ids_are_whole_numbers(value: int) -> None:
+    image = pictures.flat(8, 8, (1, 2, 3))
+    for work in (lambda: corrupt(image, "fog", 1, 0, value), lambda: draw(0, value, 1)):
+        with pytest.raises(SaodError, match="The image id of a corruption is a whole number, not"):
+            work()
+    with pytest.raises(SaodError, match="The seed of a corruption is a whole number, not"):
+        corrupt(image, "fog", 1, value, 0)
+    assert np.array_equal(corrupt(image, "fog", 1, np.int64(-3), np.uint8(9)), corrupt(image, "fog", 1, -3, 9))
 
 
 def test_frost_without_its_photographs_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

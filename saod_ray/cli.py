@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -172,6 +173,8 @@ def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: b
     from saod_ray.config import UseCase
     from saod_ray.store import building
 
+    if not math.isfinite(scale):
+        raise SaodError("--scale nan is not a number: give for instance --scale 2.")
     case = UseCase.load(use_case, root)
     given = {click.get_current_context().get_parameter_source(name) for name in ("seed", "scale")}
     if case.made_by is None and given != {click.core.ParameterSource.DEFAULT}:
@@ -233,6 +236,11 @@ def preview(
     check_target(out)
     if out.suffix.lower() not in (".png", ".jpg", ".jpeg"):
         raise SaodError(f"'{out}' is neither PNG nor JPEG: give --out a name that ends in .png or .jpg.")
+    given = click.get_current_context().get_parameter_source
+    if all_corruptions and given("split") != click.core.ParameterSource.DEFAULT:
+        raise SaodError("--all-corruptions shows an image of id: leave --split out.")
+    if image is not None and not all_corruptions:
+        raise SaodError("--image is for --all-corruptions: add it, or leave --image out.")
     case = UseCase.load(use_case, root)
     check_split(split, ["train", *case.splits_of()], [subset.name for subset in case.splits.ood])
     with _progress("drawing the sheet") as progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tomllib
 from dataclasses import dataclass
@@ -113,6 +114,12 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 FORMATS = ("coco", "bdd100k", "inaturalist", "nuimages", "objects365", "svhn")
 
 
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or not all(names):
+        raise ValueError("name at least one file")
+    return names
+
+
 def _format(text: str) -> str:
     if text not in FORMATS:
         raise ValueError(f"'{text}' is not a format{did_you_mean(text, FORMATS)}: use {', '.join(FORMATS)}")
@@ -143,7 +150,7 @@ class Source(Model):
     """Images: one or several annotation files, and for each the prefix of its images' names."""
 
     format: Annotated[str, AfterValidator(_format)] = "coco"
-    annotations: Annotated[Names, Field(min_length=1)]
+    annotations: Annotated[Names, AfterValidator(_some)]
     images: Annotated[Names, Field(min_length=1)] = ("",)
     limits: tuple[Annotated[int, Field(ge=0)], ...] = ()
     about: About = About()
@@ -184,6 +191,12 @@ class OodSource(Source):
     annotations: Names = ()
     unannotated: bool = False  # objects365: take images without any annotation too
 
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.annotations and (self.images == ("",) or self.format != "coco"):
+            raise ValueError("name its `annotations`, or the folder of its `images` and no format")
+        return self
+
 
 class Splits(Model):
     """Where the images come from; `train` is for training alone."""
@@ -197,11 +210,11 @@ class Splits(Model):
 class UseCase(Model):
     """A use case file."""
 
-    name: str
+    name: Annotated[str, Field(min_length=1)]
     version: int = 1
     root: str = "."
     made_by: Literal["shapes"] | None = None
-    classes: tuple[str, ...] | None = None
+    classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     splits: Splits
     _given_as: str = PrivateAttr("")
 
@@ -223,7 +236,7 @@ class UseCase(Model):
             raise SaodError(f"{path}: two OOD subsets have one name: give each a name of its own.")
         root = data if data is not None else case.root
         if "://" not in root:
-            root = str((Path.cwd() if data is not None else base) / root)
+            root = os.path.normpath((Path.cwd() if data is not None else base) / root)
         loaded = case.model_copy(update={"root": root})
         loaded._given_as = str(which)
         return loaded
@@ -258,7 +271,7 @@ def split_names(severities: tuple[int, ...], ood: bool) -> list[str]:
     >>> split_names((1, 5), True)
     ['val', 'pseudo-ood', 'id', 'id-c1', 'id-c5', 'ood']
     """
-    return ["val", "pseudo-ood", "id", *(f"id-c{s}" for s in sorted(severities)), *(["ood"] if ood else [])]
+    return ["val", "pseudo-ood", "id", *(f"id-c{s}" for s in sorted(set(severities))), *(["ood"] if ood else [])]
 
 
 def source_of(split: str) -> str:

@@ -44,7 +44,12 @@ class Folder:
 
     def shown(self, name: str) -> str:
         """A name as messages show it."""
-        return name if name.startswith("/") else f"{self.uri.rstrip('/')}/{name}"
+        return name if name.startswith("/") else f"{self.uri.partition('?')[0].rstrip('/')}/{name}"
+
+    def below(self, name: str) -> Folder:
+        """A folder in this one; a URI's options stay behind its path."""
+        place, mark, options = self.uri.partition("?")
+        return Folder(f"{place.rstrip('/')}/{name}{mark}{options}")
 
     def read(self, name: str) -> bytes:
         """The whole file; FileNotFoundError when it is absent."""
@@ -94,8 +99,15 @@ class Folder:
         """The files below a folder, at any depth, relative to it and sorted; FileNotFoundError when it is absent."""
         base = self.path(name).rstrip("/")
         with self._guard("listed", name):
+            if self.is_local:
+                return sorted(_walk(Path(base)))
             found = self._filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
         return sorted(info.path[len(base) + 1 :] for info in found if info.type == pafs.FileType.File)
+
+    def size(self, name: str) -> int:
+        """A file's bytes; 0 when it is absent, or a folder."""
+        with self._guard("read", name):
+            return self._filesystem.get_file_info(self.path(name)).size or 0
 
     def stamp(self, name: str) -> str:
         """Size and time of a file's last change; empty when it is absent."""
@@ -173,7 +185,7 @@ class Folder:
             yield
             return
         path = Path(self.path(f".{name}.lock"))
-        with self._guard("locked", path.name):
+        with self._guard("written to", path.name):
             self._make_folder(path.parent)
             descriptor = _locked(path, refusal)
         try:
@@ -189,12 +201,27 @@ class Folder:
             yield
         except FileNotFoundError:
             raise
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a null byte in a name
             errno = getattr(error, "errno", None)
             reason = os.strerror(errno) if errno else str(error).splitlines()[0]
             raise SaodError(
                 f"{self.shown(name)} cannot be {verb} ({reason}): mend that and run the same command again."
             ) from None
+
+
+def _walk(base: Path) -> Iterator[str]:
+    """The files below, links followed; a folder that links lead to again is not entered again."""
+    if not base.is_dir():
+        raise FileNotFoundError(base)
+    seen = set()
+    for place, folders, files in os.walk(base, followlinks=True):
+        status = Path(place).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        prefix = os.path.relpath(place, base)
+        yield from (file if prefix == "." else f"{prefix}/{file}" for file in files)
 
 
 def _locked(path: Path, refusal: str | None) -> int:

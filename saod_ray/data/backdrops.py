@@ -8,7 +8,7 @@ from itertools import pairwise
 import cv2
 import numpy as np
 
-from saod_ray.data.kinds import Array, Rng, arc, points
+from saod_ray.data.kinds import Array, Rng, points
 
 Texture = Callable[[Rng, int, int], Array]
 
@@ -281,32 +281,28 @@ def contours(rng: Rng, height: int, width: int) -> Array:
 OTHER_SCENES: tuple[Texture, ...] = (maze, tissue, fields, hills, page, streets, contours)
 
 
-# Digits as strokes in a box of 1 by 1.6, y down. The nought is crossed and the eight has corners: rings they are not.
+# Digits of seven segments, as strokes in a box of 1 by 1.6, y down: nothing in them is round, so that none is a ring.
 
-UP, DOWN = -np.pi / 2, np.pi / 2
 DIGITS: tuple[list[Array], ...] = (
-    [arc(0, 2 * np.pi, 33, 0.45, 0.8, 0.5, 0.8), points((0.25, 1.2), (0.75, 0.4))],
-    [points((0.1, 0.4), (0.55, 0), (0.55, 1.6)), points((0.2, 1.6), (0.9, 1.6))],
-    [np.concatenate([arc(np.pi, 2.2 * np.pi, 17, 0.5, 0.45, 0.5, 0.45), points((0, 1.6), (1, 1.6))])],
-    [np.concatenate([points((0.05, 0)), *(arc(UP, DOWN, 13, 0.5, 0.4, 0.5, y) for y in (0.4, 1.2)), points((0, 1.6))])],
-    [points((0.75, 1.6), (0.75, 0), (0, 1.1), (1, 1.1))],
-    [
-        points((0.95, 0), (0.1, 0), (0.1, 0.65), (0.45, 0.65)),
-        np.concatenate([arc(UP, DOWN, 15, 0.5, 0.475, 0.45, 1.125), points((0, 1.6))]),
-    ],
-    [np.concatenate([points((0.85, 0), (0.25, 0.5)), arc(-2.4, 3.6, 25, 0.48, 0.48, 0.5, 1.12)])],
-    [points((0, 0), (1, 0), (0.35, 1.6)), points((0.3, 0.8), (0.9, 0.8))],
-    [points((0.15, 0.1), (0.9, 1.5), (0.1, 1.5), (0.85, 0.1), (0.15, 0.1))],
-    [np.concatenate([arc(0.4, 6.4, 25, 0.45, 0.45, 0.5, 0.45), points((0.8, 1.6))])],
+    [points((0, 0), (1, 0), (1, 1.6), (0, 1.6), (0, 0))],
+    [points((1, 0), (1, 1.6))],
+    [points((0, 0), (1, 0), (1, 0.8), (0, 0.8), (0, 1.6), (1, 1.6))],
+    [points((0, 0), (1, 0), (1, 1.6), (0, 1.6)), points((0, 0.8), (1, 0.8))],
+    [points((0, 0), (0, 0.8), (1, 0.8)), points((1, 0), (1, 1.6))],
+    [points((1, 0), (0, 0), (0, 0.8), (1, 0.8), (1, 1.6), (0, 1.6))],
+    [points((1, 0), (0, 0), (0, 1.6), (1, 1.6), (1, 0.8), (0, 0.8))],
+    [points((0, 0), (1, 0), (1, 1.6))],
+    [points((0, 0), (1, 0), (1, 1.6), (0, 1.6), (0, 0)), points((0, 0.8), (1, 0.8))],
+    [points((1, 0.8), (0, 0.8), (0, 0), (1, 0), (1, 1.6), (0, 1.6))],
 )
 
 
 def digits(rng: Rng, height: int, width: int) -> Array:
-    """A house number of one to four digits, slanted a little, or nothing but its wall."""
-    wall = any_colour(rng, (0, 0.6), (0.2, 0.95))
+    """A house number of one to four digits, faint, flat and out of focus, or nothing but its wall."""
+    wall = any_colour(rng, (0, 0.3), (0.2, 0.95))
     image = between_colours(fractal(rng, height, width, 80), wall, wall * rng.uniform(0.6, 1.1))
     image = image * tripled(0.9 + 0.2 * cloud(rng, height, width, rng.uniform(1.5, 12), rng.uniform(1.5, 60)))
-    count = int(rng.choice(5, p=[0.2, 0.15, 0.3, 0.25, 0.1]))
+    count = int(rng.choice(5, p=[0.3, 0.1, 0.25, 0.25, 0.1]))
     if count == 0:
         return image
     tall = min(height * rng.uniform(0.35, 0.85), 1.1 * width / count)
@@ -319,7 +315,6 @@ def digits(rng: Rng, height: int, width: int) -> Array:
         for k, digit in enumerate(chosen)
         for s in DIGITS[digit]
     ]
-    cover = tripled(lines((height, width), strokes, tall * rng.uniform(0.08, 0.17)))
-    paint = any_colour(rng, (0, 0.8), (0, 0.35) if wall.mean() > 120 else (0.75, 1))
-    shaded = image * (1 - 0.4 * cv2.GaussianBlur(cover, (0, 0), rng.uniform(1.5, 4)))
-    return shaded + cover * (paint - shaded)
+    cover = tripled(lines((height, width), strokes, tall * rng.uniform(0.06, 0.12)))
+    paint = wall + (np.float32(0 if wall.mean() > 120 else 255) - wall) * np.float32(rng.uniform(0.25, 0.6))
+    return cv2.GaussianBlur(image + cover * (paint - image), (0, 0), rng.uniform(1, 3))

@@ -6,12 +6,14 @@ motorcycles, and an image in which that cannot be done is left out.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from saod_ray.config import Part
-from saod_ray.data.manifest import Classes, Manifest, image_table, object_table
+from saod_ray.data.manifest import FARTHEST, Classes, Manifest, image_table, object_table, sane
 from saod_ray.data.raw import Elements, Raw
 from saod_ray.errors import SaodError
 
@@ -28,13 +30,16 @@ MATCHES = {
 }
 
 
+Coordinate = Annotated[float, msgspec.Meta(ge=-FARTHEST, le=FARTHEST)]
+
+
 class Box(msgspec.Struct, gc=False):
     """The corners of a label."""
 
-    x1: float
-    y1: float
-    x2: float
-    y2: float
+    x1: Coordinate
+    y1: Coordinate
+    x2: Coordinate
+    y2: Coordinate
 
 
 class Label(msgspec.Struct, gc=False):
@@ -79,8 +84,8 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     sizes = [WIDTH] * len(found), [HEIGHT] * len(found)
     images = image_table(range(len(found)), part.images, found, *sizes)
     corners = np.array(boxes, np.float64).reshape(-1, 4)
-    corners[:, 2:] = np.maximum(corners[:, 2:] - corners[:, :2], 0)
-    return classes, Manifest(images, object_table(image_ids, labels, corners))
+    sized = sane(np.column_stack([corners[:, :2], corners[:, 2:] - corners[:, :2]]), part.annotations)
+    return classes, Manifest(images, object_table(image_ids, labels, sized))
 
 
 def merged(labels: list[Label]) -> list[tuple[str, np.ndarray]]:

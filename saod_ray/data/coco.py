@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import polars as pl
 
 from saod_ray.config import OodSource, Part
-from saod_ray.data.manifest import Classes, Manifest, image_table, object_table
+from saod_ray.data.manifest import FARTHEST, Classes, Manifest, image_table, object_table
 from saod_ray.data.raw import Elements, Raw
 from saod_ray.errors import SaodError, some
 
@@ -72,32 +72,43 @@ def inputs(part: Part) -> list[str]:
 
 def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, ...] | None) -> tuple[Classes, Manifest]:
     """The images and objects of a file. Without `classes` (val's) they are its own categories, or those of `names`."""
-    coco = read(raw, part.annotations)
-    _refuse_bad(coco, part.annotations)
-    known = classes or classes_of(coco, names, part.annotations)
-    return known, _manifest(coco, part, known, names is not None)
+    coco, file = read(raw, part.annotations), raw.folder.shown(part.annotations)
+    refuse_bad(coco, file)
+    known = classes or classes_of(coco, names, file)
+    return known, _manifest(coco, part, known, names is not None, file)
 
 
 def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     """The image list of a file."""
     coco = read(raw, part.annotations)
-    _refuse_bad(coco, part.annotations)
+    refuse_bad(coco, raw.folder.shown(part.annotations))
     return Manifest(images_of(coco.images, part), object_table([], [], []))
 
 
-def read(raw: Raw, name: str) -> CocoFile:
+def read(raw: Raw, name: str, what: str = WHAT, required: Sequence[str] = ("images",)) -> CocoFile:
     """Parse an annotation file as a stream."""
     coco = CocoFile()
     kinds = {"images": Image, "annotations": Annotation, "categories": Category}
-    with raw.json(name, WHAT) as file:
-        elements = {key: Elements(kind, file, WHAT, f"$.{key}") for key, kind in kinds.items()}
+    for key, found in lists(raw, name, what, kinds, required):
+        getattr(coco, key).extend(found)
+    return coco
+
+
+def lists(
+    raw: Raw, name: str, what: str, kinds: Mapping[str, type], required: Sequence[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """The entries of a file's lists, block by block; refused where a list that is required is not there."""
+    with raw.json(name, what) as file:
+        elements = {key: Elements(kind, file, what, f"$.{key}") for key, kind in kinds.items()}
         seen = set()
         for key, block in file.lists(kinds):
             seen.add(key)
-            getattr(coco, key).extend(elements[key].decode(block))
-        if "images" not in seen:
-            raise SaodError(f"{file.name} is not {WHAT} (it has no list `images`): check the file, or fetch it again.")
-    return coco
+            yield key, elements[key].decode(block)
+        for key in required:
+            if key not in seen:
+                raise SaodError(
+                    f"{file.name} is not {what} (it has no list `{key}`): check the file, or fetch it again."
+                )
 
 
 def refuse_twice(what: str, ids: Sequence[int] | pl.Series, name: str) -> None:
@@ -135,20 +146,24 @@ def images_of(images: list[Image], part: Part) -> pl.DataFrame:
     )
 
 
-def _refuse_bad(coco: CocoFile, name: str) -> None:
+def refuse_bad(coco: CocoFile, file: str) -> None:
     """Refuse what would make figures ambiguous."""
-    refuse_twice("image id", [image.id for image in coco.images], name)
-    refuse_twice("category id", [category.id for category in coco.categories], name)
-    known = {image.id for image in coco.images}
-    strangers = {a.image_id for a in coco.annotations if a.image_id not in known}
-    if strangers:
-        raise SaodError(f"{name}: annotations name unknown images {some(sorted(strangers))}: remove or add them.")
+    refuse_twice("image id", [image.id for image in coco.images], file)
+    refuse_twice("category id", [category.id for category in coco.categories], file)
+    refuse_strangers({a.image_id for a in coco.annotations}, {image.id for image in coco.images}, "images", file)
     for annotation in coco.annotations:
         numbers = (*annotation.bbox, annotation.area or 0.0)
-        if not all(map(math.isfinite, numbers)) or annotation.bbox[2] < 0 or annotation.bbox[3] < 0:
+        if not all(abs(number) <= FARTHEST for number in annotation.bbox) or not all(map(math.isfinite, numbers)):
             raise SaodError(
-                f"{name}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
+                f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
             )
+
+
+def refuse_strangers(named: set[int], known: set[int], what: str, file: str) -> None:
+    """Refuse annotations of images or categories that the file does not list."""
+    strangers = named - known
+    if strangers:
+        raise SaodError(f"{file}: annotations name unknown {what} {some(sorted(strangers))}: remove or add them.")
 
 
 def _refuse_twice_name(names: list[str], file: str) -> None:
@@ -157,14 +172,19 @@ def _refuse_twice_name(names: list[str], file: str) -> None:
         raise SaodError(f"{file}: two categories are named {some(twice)}: give each a name of its own.")
 
 
-def _manifest(coco: CocoFile, part: Part, classes: Classes, chosen: bool) -> Manifest:
+def _manifest(coco: CocoFile, part: Part, classes: Classes, chosen: bool, file: str) -> Manifest:
     """Objects of other classes are left out where classes were `chosen`, and refused otherwise."""
+    for annotation in coco.annotations:
+        if min(annotation.bbox[2:]) < 0:
+            raise SaodError(
+                f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
+            )
     label_of = classes.label_of()
     rows = [a for a in coco.annotations if a.category_id in label_of]
     if len(rows) < len(coco.annotations) and not chosen:
         unknown = {a.category_id for a in coco.annotations if a.category_id not in label_of}
         raise SaodError(
-            f"{part.annotations}: category id {some(sorted(unknown))} is not one of val's classes: remove or map them, "
+            f"{file}: category id {some(sorted(unknown))} is not one of val's classes: remove or map them, "
             "or name the classes to keep in the use case's `classes`."
         )
     objects = object_table(

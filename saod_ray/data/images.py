@@ -16,13 +16,14 @@ from saod_ray.files import Folder
 # JPEG, PNG, BMP, TIFF (both byte orders, and BigTIFF), PNM; WebP is known by two marks
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"P3", b"P5", b"P6")
 READERS = 16  # threads that wait for files at once
+cv2.utils.logging.setLogLevel(0)  # what OpenCV complains of is said by whoever asked for the image
 
 
 def check(folder: Folder, names: list[str], what: str, progress: Progress | None = None) -> None:
     """Refuse images that are not there, or that do not begin as an image does."""
     absent, strange = [], []
     with ThreadPoolExecutor(READERS) as readers:
-        verdicts = readers.map(partial(_looks_like_an_image, folder), names, chunksize=64)
+        verdicts = readers.map(partial(_looks_like_an_image, folder), names)
         for number, (name, verdict) in enumerate(zip(names, verdicts, strict=True), 1):
             if verdict is None:
                 absent.append(name)
@@ -59,10 +60,12 @@ def decode(data: bytes, name: str) -> np.ndarray:
 
 def _decode_slowly(data: bytes, name: str) -> np.ndarray:
     """What OpenCV does not read, Pillow may."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(io.BytesIO(data)) as picture:
             return np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+    except UnidentifiedImageError:
+        raise SaodError(f"{name} is not an image that can be read (of no known format): fetch it again.") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise SaodError(f"{name} is not an image that can be read ({error}): fetch it again.") from None

@@ -7,6 +7,7 @@ from saod_ray.data import coco
 from saod_ray.data.manifest import Manifest, object_table
 from saod_ray.data.raw import Raw
 
+WHAT = "iNaturalist's JSON"
 # what COCO and nuImages do not have: plants, fungi, birds and mammals are not among them
 OOD = ("Actinopterygii", "Amphibia", "Animalia", "Arachnida", "Insecta", "Mollusca", "Reptilia")
 
@@ -15,8 +16,11 @@ inputs = coco.inputs
 
 def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     """Images with at least one box, all of them of the seven super-classes."""
-    file = coco.read(raw, part.annotations)
-    coco.refuse_twice("image id", [image.id for image in file.images], part.annotations)
+    place = raw.folder.shown(part.annotations)
+    file = coco.read(raw, part.annotations, WHAT, ("images", "annotations", "categories"))
+    coco.refuse_bad(file, place)
+    used = {annotation.category_id for annotation in file.annotations}
+    coco.refuse_strangers(used, {category.id for category in file.categories}, "categories", place)
     far = {category.id for category in file.categories if category.supercategory in OOD}
     boxed = {annotation.image_id for annotation in file.annotations}
     spoilt = {annotation.image_id for annotation in file.annotations if annotation.category_id not in far}

@@ -140,7 +140,7 @@ class JsonFile:
     def blocks(self) -> Iterator[bytes]:
         """The file is a list of objects: blocks of whole elements, one a line."""
         if self._peek() not in (b"[", b""):
-            raise SaodError(f"{self.name} is not {self._what}: it must begin with '['.")
+            raise SaodError(f"{self.name} is not {self._what}: it must begin with '['; check the file.")
         yield from self._list()
         self._end()
 

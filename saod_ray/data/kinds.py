@@ -57,12 +57,10 @@ def turned(contour: Array, angle: float) -> Array:
     return np.stack([x * np.cos(angle) - y * np.sin(angle), x * np.sin(angle) + y * np.cos(angle)], axis=1)
 
 
-def arc(
-    start: float, stop: float, count: int, rx: float = 0.5, ry: float = 0.5, x: float = 0.0, y: float = 0.0
-) -> Array:
-    """Points along an ellipse about (x, y), from one angle to another."""
+def arc(start: float, stop: float, count: int, rx: float = 0.5, ry: float = 0.5) -> Array:
+    """Points along an ellipse about the origin, from one angle to another."""
     t = np.linspace(start, stop, count)
-    return np.stack([x + rx * np.cos(t), y + ry * np.sin(t)], axis=1)
+    return np.stack([rx * np.cos(t), ry * np.sin(t)], axis=1)
 
 
 def circle(rx: float = 0.5, ry: float = 0.5) -> Array:

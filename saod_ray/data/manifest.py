@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from saod_ray.errors import SaodError
+
 IMAGES = {
     "image_id": pl.Int64,
     "source_id": pl.Int64,
@@ -27,6 +29,9 @@ OBJECTS = {
     "area": pl.Float64,
     "crowd": pl.Boolean,
 }
+
+
+FARTHEST = 1e9  # of a coordinate, in pixels
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,15 @@ def object_table(
         "crowd": [False] * count if crowd is None else crowd,
     }
     return pl.DataFrame(columns, schema=OBJECTS)
+
+
+def sane(boxes: Sequence[Sequence[float]] | np.ndarray, file: str) -> np.ndarray:
+    """Boxes of a published file: a size below 0 becomes 0 and matches nothing; what no image can hold is refused."""
+    found = np.asarray(boxes, np.float64).reshape(-1, 4)
+    wrong = ~(np.abs(found) <= FARTHEST).all(axis=1)
+    if wrong.any():
+        raise SaodError(f"{file} has the box {found[wrong][0].tolist()}: mend or remove it, or fetch the file again.")
+    return np.column_stack([found[:, :2], np.maximum(found[:, 2:], 0)])
 
 
 def first(manifest: Manifest, count: int) -> Manifest:

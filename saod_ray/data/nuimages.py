@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import msgspec
 
 from saod_ray.config import Part
-from saod_ray.data.manifest import Classes, Manifest, image_table, object_table
+from saod_ray.data.coco import Side
+from saod_ray.data.manifest import Classes, Manifest, image_table, object_table, sane
 from saod_ray.data.raw import Elements, Raw
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, some
 
 WHAT = "a nuImages table"
 CLASSES = Classes(("pedestrian", "vehicle", "bicycle"), (0, 1, 2))
@@ -43,8 +43,8 @@ class SampleData(msgspec.Struct, gc=False):
 
     token: str
     filename: str
-    width: int | None = None
-    height: int | None = None
+    width: Side | None = None
+    height: Side | None = None
     is_key_frame: bool = False
 
 
@@ -72,14 +72,22 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
 
     Images and objects are numbered as the published annotation files number them, so that detections fit both.
     """
+    known = _classes(classes, names)
     category_file, data_file, object_file = inputs(part)
-    label = {name: k for k, name in enumerate(CLASSES.names)}
-    label_of = {c.token: label[CLASS_OF[c.name]] for c in _rows(raw, category_file, Category) if c.name in CLASS_OF}
-    if not label_of:
+    categories = {row.token: row.name for row in _rows(raw, category_file, Category)}
+    if not set(categories.values()) & set(CLASS_OF):
         raise SaodError(f"{raw.folder.shown(category_file)} names none of nuImages' road users: fetch it again.")
-    frames = [row for row in _rows(raw, data_file, SampleData) if row.is_key_frame]
-    by_frame: dict[str, list[ObjectAnn]] = defaultdict(list)
+    label = {name: k for k, name in enumerate(known.names)}
+    label_of = {token: label[CLASS_OF[name]] for token, name in categories.items() if CLASS_OF.get(name) in label}
+    data = _rows(raw, data_file, SampleData)
+    frames = [row for row in data if row.is_key_frame]
+    by_frame: dict[str, list[ObjectAnn]] = {row.token: [] for row in data}
     for row in _rows(raw, object_file, ObjectAnn):
+        if row.sample_data_token not in by_frame or row.category_token not in categories:
+            raise SaodError(
+                f"{raw.folder.shown(object_file)}: the object {row.token} names an image or a category that the other "
+                "tables do not have: fetch all of them again."
+            )
         if row.category_token in label_of and row.mask is not None:
             by_frame[row.sample_data_token].append(row)
     rows = [
@@ -97,9 +105,25 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     objects = object_table(
         [number for number, _ in rows],
         [label_of[each.category_token] for _, each in rows],
-        [(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in (each.bbox for _, each in rows)],
+        sane(
+            [(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in (each.bbox for _, each in rows)],
+            raw.folder.shown(object_file),
+        ),
     )
-    return CLASSES, Manifest(images, objects)
+    return known, Manifest(images, objects)
+
+
+def _classes(classes: Classes | None, names: tuple[str, ...] | None) -> Classes:
+    """Val's, or of nuImages' three those that the use case names."""
+    if classes is not None:
+        if not set(classes.names) & set(CLASSES.names):
+            raise SaodError(f"val has none of the classes {some(CLASSES.names)}: nuImages does not fit it.")
+        return classes
+    unknown = [name for name in names or () if name not in CLASSES.names]
+    if unknown:
+        raise SaodError(f"nuImages has no class {some(unknown)}: of {some(CLASSES.names)} name those to keep.")
+    chosen = names or CLASSES.names
+    return Classes(chosen, tuple(CLASSES.category_ids[CLASSES.names.index(name)] for name in chosen))
 
 
 def _rows(raw: Raw, name: str, kind: type) -> list[Any]:

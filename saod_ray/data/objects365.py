@@ -13,12 +13,13 @@ import polars as pl
 
 from saod_ray.config import OodSource, Part
 from saod_ray.data import coco
-from saod_ray.data.coco import Annotation, Category, Image, Tag
-from saod_ray.data.manifest import Classes, Manifest, object_table
-from saod_ray.data.raw import Elements, Raw
+from saod_ray.data.coco import Category, Image, Tag
+from saod_ray.data.manifest import Classes, Manifest, object_table, sane
+from saod_ray.data.raw import Raw
 from saod_ray.errors import SaodError
 
 WHAT = "Objects365's JSON"
+LISTS = ("images", "annotations", "categories")
 
 # COCO's class → the categories that count as it
 MATCHES = {
@@ -92,15 +93,24 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     """Obj45K: images with an object of a matched class and none of an ambiguous one; other objects are left out."""
     if classes is None:
         raise SaodError("Objects365 has no classes of its own here: use it for `splits.id` or `splits.ood`, not val.")
-    file = coco.read(raw, part.annotations)
-    coco.refuse_twice("image id", [image.id for image in file.images], part.annotations)
+    place = raw.folder.shown(part.annotations)
+    file = coco.read(raw, part.annotations, WHAT, LISTS)
+    coco.refuse_bad(file, place)
+    _refuse_other(file.categories, {a.category_id for a in file.annotations}, place)
     label_of = _labels(file.categories, classes)
     ambiguous = _ids(file.categories, AMBIGUOUS)
     spoilt = {a.image_id for a in file.annotations if a.category_id in ambiguous}
     rows = [a for a in file.annotations if a.category_id in label_of and a.image_id not in spoilt]
     chosen = {a.image_id for a in rows}
     images = coco.images_of([image for image in file.images if image.id in chosen], part)
-    return classes, Manifest(images, _objects(rows, label_of))
+    objects = object_table(
+        [a.image_id for a in rows],
+        [label_of[a.category_id] for a in rows],
+        sane([a.bbox for a in rows], place),
+        [max(a.bbox[2], 0) * max(a.bbox[3], 0) if a.area is None else a.area for a in rows],
+        [bool(a.iscrowd) for a in rows],
+    )
+    return classes, Manifest(images, objects)
 
 
 def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
@@ -111,25 +121,25 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     images = [coco.images_of([], part)]
     categories: list[Category] = []
     tags: list[tuple[np.ndarray, np.ndarray]] = []
-    with raw.json(part.annotations, WHAT) as file:
-        kinds = {"images": Image, "annotations": Tag, "categories": Category}
-        elements = {key: Elements(kind, file, WHAT, f"$.{key}") for key, kind in kinds.items()}
-        for key, block in file.lists(kinds):
-            found = elements[key].decode(block)
-            if key == "images":
-                images.append(coco.images_of(found, part))
-            elif key == "categories":
-                categories += found
-            else:
-                image_ids = np.fromiter((tag.image_id for tag in found), np.int64, len(found))
-                tags.append((image_ids, np.fromiter((tag.category_id for tag in found), np.int32, len(found))))
-    table = pl.concat(images)
-    coco.refuse_twice("image id", table["image_id"], part.annotations)
+    kinds = {"images": Image, "annotations": Tag, "categories": Category}
+    for key, found in coco.lists(raw, part.annotations, WHAT, kinds, LISTS):
+        if key == "images":
+            images.append(coco.images_of(found, part))
+        elif key == "categories":
+            categories += found
+        else:
+            image_ids = np.fromiter((tag.image_id for tag in found), np.int64, len(found))
+            tags.append((image_ids, np.fromiter((tag.category_id for tag in found), np.int32, len(found))))
+    table, place = pl.concat(images), raw.folder.shown(part.annotations)
+    coco.refuse_twice("image id", table["image_id"], place)
+    _refuse_other(categories, {int(each) for _, category_ids in tags for each in np.unique(category_ids)}, place)
+    tagged = _distinct([image_ids for image_ids, _ in tags])
+    strangers = tagged.join(table, on="image_id", how="anti")["image_id"]
+    coco.refuse_strangers(set(strangers), set(), "images", place)
     far = sorted(_ids(categories, OOD))
     spoilt = _distinct([image_ids[~np.isin(category_ids, far)] for image_ids, category_ids in tags])
     table = table.join(spoilt, on="image_id", how="anti", maintain_order="left")
     if not source.unannotated:
-        tagged = _distinct([image_ids for image_ids, _ in tags])
         table = table.join(tagged, on="image_id", how="semi", maintain_order="left")
     return Manifest(table, object_table([], [], []))
 
@@ -140,16 +150,13 @@ def _distinct(blocks: list[np.ndarray]) -> pl.DataFrame:
     return pl.DataFrame({"image_id": found}).unique()
 
 
-def _objects(rows: list[Annotation], label_of: dict[int, int]) -> pl.DataFrame:
-    boxes = np.array([row.bbox for row in rows], np.float64).reshape(-1, 4)
-    boxes[:, 2:] = np.maximum(boxes[:, 2:], 0)  # a box without extent matches nothing
-    return object_table(
-        [row.image_id for row in rows],
-        [label_of[row.category_id] for row in rows],
-        boxes,
-        [box[2] * box[3] if row.area is None else row.area for row, box in zip(rows, boxes, strict=True)],
-        [bool(row.iscrowd) for row in rows],
-    )
+def _refuse_other(categories: list[Category], used: set[int], place: str) -> None:
+    """Refuse a file whose categories are not Objects365's, or whose annotations have others than it lists."""
+    known = {_plain(name) for name in (*AMBIGUOUS, *OOD, *(each for names in MATCHES.values() for each in names))}
+    coco.refuse_twice("category id", [each.id for each in categories], place)
+    if not any(_plain(each.name) in known for each in categories):
+        raise SaodError(f"{place} has none of Objects365's categories: check that it is the right file.")
+    coco.refuse_strangers(used, {each.id for each in categories}, "categories", place)
 
 
 def _labels(categories: list[Category], classes: Classes) -> dict[int, int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,12 +24,8 @@ class Raw:
         self.folder = Folder(root)
         self.digests: dict[str, str] = {}  # of what was read
         self._progress = progress or (lambda done, total: None)
-        self._total = sum(self.size(name) for name in names) if progress else 0
+        self._total = sum(self.folder.size(name) for name in names) if progress else 0
         self._done = 0
-
-    def size(self, name: str) -> int:
-        """A file's bytes; 0 when it is absent, or a folder."""
-        return int((self.folder.stamp(name) or "0").split()[0])
 
     @contextmanager
     def json(self, name: str, what: str) -> Iterator[JsonFile]:
@@ -42,11 +36,11 @@ class Raw:
                 self.digests[name] = file.sha256
         except FileNotFoundError:
             raise self.absent(name) from None
-        except (OSError, gzip.BadGzipFile, zlib.error) as error:
+        except OSError as error:
             raise SaodError(
                 f"{self.folder.shown(name)} cannot be read ({error}): check the file, or fetch it again."
             ) from None
-        self._done += self.size(name)
+        self._done += self.folder.size(name)
 
     @contextmanager
     def file(self, name: str) -> Iterator[Any]:
@@ -57,7 +51,7 @@ class Raw:
                 yield opened
         except FileNotFoundError:
             raise self.absent(name) from None
-        self._done += self.size(name)
+        self._done += self.folder.size(name)
         self._advance(0, 0)
 
     def digest(self, name: str) -> str:
@@ -88,6 +82,9 @@ class Raw:
         except FileNotFoundError:
             raise SaodError(f"There is no folder {place}: check the use case's `images`, or give --data DIR.") from None
         names = [each for each in found if each.lower().endswith(IMAGE_ENDINGS) and "/." not in f"/{each}"]
+        strange = [each for each in names if not each.isprintable() and _is_not_unicode(each)]
+        if strange:
+            raise SaodError(f"The file name {strange[0]!r} below {place} is not UTF-8: rename it.")
         if not names:
             raise SaodError(f"There is no image below {place}: check the use case's `images`, or give --data DIR.")
         self.digests[name] = listing_digest(names)
@@ -99,6 +96,14 @@ class Raw:
 
     def _advance(self, done: int, size: int) -> None:
         self._progress(self._done + done, self._total)
+
+
+def _is_not_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def listing_digest(names: Sequence[str]) -> str:
@@ -120,7 +125,7 @@ class Elements:
         """The elements of a newline-delimited block."""
         try:
             found = self._lines.decode_lines(block)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._explain(block, error) from None
         self.count += len(found)
         return found
@@ -130,7 +135,7 @@ class Elements:
         for line in block.split(b"\n"):
             try:
                 self._lines.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as mistake:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as mistake:
                 error = mistake
                 break
             number += 1

@@ -18,12 +18,13 @@ SPLITS: tuple[str, ...] = ("train", "val", "id", "ood-kinds", "ood-scenes", "ood
 
 SIDE = (160, 320)  # pixels of an image
 ASPECT = 1.8  # the longer side over the shorter one, at most
-SIZE = (14.0, 120.0)  # the longest side of an object, before it is covered
+SIZE = (20.0, 160.0)  # the longest side of an object, before it is covered
 CLUTTER_SIZE = (22.0, 110.0)  # no small clutter: a tiny lump could be anything
-VISIBLE_SHARE = 0.4  # of an object's pixels, at least; one that would show less is not placed
+VISIBLE_SHARE = 0.5  # of an object's pixels, at least; one that would show less is not placed
 VISIBLE_AREA = 56  # pixels of an object, at least
 TRIES = 8
-CLASS_HUES = (0.0, 0.09, 0.05, 0.6, 0.14)  # which colour a class mostly has in train and val
+SATURATION = (0.45, 0.95)  # of an object
+CLASS_HUES = (0.0, 0.09, 0.2, 0.6, 0.8)  # which colour a class mostly has
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Style:
     clutter: tuple[Kind, ...] = CLUTTER
     ground_saturation: Span = (0.05, 0.4)
     ground_value: Span = (0.4, 0.9)
-    loyalty: float = 0.5  # how often an object has the hue of its class
+    clutter_saturation: Span = (0.05, 0.35)
+    loyalty: float = 0.85  # how often an object has the hue of its class
     spread: float = 1.0  # of the proportions of an object
     small: float = 1.0  # above 1 there are more small objects than a log-uniform size has
     azimuth: Span = (-2.6, -0.5)  # of the light; -pi/2 is above
@@ -77,18 +79,19 @@ PLAIN = Style()
 SHIFTED = Style(
     grounds=backdrops.OTHER_GROUNDS,
     clutter=OTHER_CLUTTER,
-    ground_saturation=(0.15, 0.6),
-    ground_value=(0.25, 0.75),
-    loyalty=0.25,
-    spread=1.3,
-    small=1.25,
-    azimuth=(-0.8, 1.0),
-    elevation=(0.5, 0.95),
-    gradient=(0.1, 0.4),
-    vignette=(0.1, 0.35),
-    cast=0.12,
-    blur=(0.3, 0.9),
-    noise=(3.0, 8.0),
+    ground_saturation=(0.1, 0.5),
+    ground_value=(0.3, 0.8),
+    clutter_saturation=(0.1, 0.5),
+    loyalty=0.75,
+    spread=1.2,
+    small=1.35,
+    azimuth=(-1.2, 0.6),
+    elevation=(0.6, 1.0),
+    gradient=(0.05, 0.3),
+    vignette=(0.05, 0.3),
+    cast=0.1,
+    blur=(0.3, 0.8),
+    noise=(3.0, 7.0),
     empty=0.0,
 )
 STRANGE = replace(PLAIN, kinds=STRANGERS, empty=0.0, borrows=True)
@@ -181,11 +184,12 @@ def _light(rng: Rng, style: Style) -> Array:
 
 
 def _paint(rng: Rng, style: Style, label: int | None, ground: Array) -> tuple[Array, Array]:
-    """A colour that stands out from the ground, and its accent. Clutter and strangers borrow the hues of the classes."""
+    """A colour that stands out from the ground, and its accent. Clutter is paler, strangers borrow the classes' hues."""
     home = pick(rng, CLASS_HUES) if label is None or style.borrows else CLASS_HUES[label]
+    loyalty, saturation = (0.0, style.clutter_saturation) if label is None else (style.loyalty, SATURATION)
     for _ in range(6):
-        hue = home + rng.normal(0, 0.03) if rng.random() < style.loyalty else rng.random()
-        base = colour(hue, rng.uniform(0.35, 0.95), rng.uniform(0.45, 1.0))
+        hue = home + rng.normal(0, 0.03) if rng.random() < loyalty else rng.random()
+        base = colour(hue, rng.uniform(*saturation), rng.uniform(0.45, 1.0))
         if np.abs(base - ground).sum() > 120:
             break
     accent = colour(rng.random(), rng.choice([0.05, 0.8]), rng.choice([0.25, 0.95]))
@@ -251,7 +255,7 @@ def _place(rng: Rng, canvas: Canvas, sprite: Sprite, light: Array, label: int | 
 
 def _position(rng: Rng, canvas: Canvas, size: float) -> Array:
     """Anywhere, or often close to a thing so that one covers the other."""
-    if not canvas.labels or rng.random() < 0.6:
+    if not canvas.labels or rng.random() < 0.7:
         return rng.uniform((0, 0), canvas.owner.shape)
     chosen = int(rng.integers(len(canvas.labels))) + 1
     x, y, w, h = cv2.boundingRect((canvas.owner == chosen).astype(np.uint8))

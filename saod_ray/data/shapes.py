@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -52,9 +53,11 @@ def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = No
 
     The note of what was made goes first and comes back last, so that a killed run is noticed and done again.
     """
-    folder = Folder(f"{root.rstrip('/')}/shapes")
+    folder = Folder(root).below("shapes")
+    if _is_there(folder, recipe):
+        return False
     with folder.lock("made"):
-        if _is_there(folder, recipe):
+        if _is_there(folder, recipe):  # another build may have been faster
             return False
         folder.sweep()
         folder.delete("made.json")
@@ -90,7 +93,7 @@ def _draw(uri: str, recipe: Recipe, progress: Progress, workers: int) -> dict[st
     ]
     drawn: dict[str, list[Drawn]] = {split: [] for split in SPLITS}
     total, done = sum(recipe.count(split) for split in SPLITS), 0
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin) as pool:
         for (split, _), found in zip(chunks, pool.map(partial(_write, uri, recipe.seed), chunks), strict=True):
             drawn[split] += found
             done += len(found)
@@ -98,9 +101,21 @@ def _draw(uri: str, recipe: Recipe, progress: Progress, workers: int) -> dict[st
     return drawn
 
 
+def _begin() -> None:
+    """A worker begins: it draws in one thread, and ends with the process that began it, however that ends."""
+    cv2.setNumThreads(1)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 def _write(uri: str, seed: int, chunk: tuple[str, range]) -> list[Drawn]:
     """Draw some scenes and write them; runs in a worker."""
-    cv2.setNumThreads(1)
     folder = Folder(uri)
     split, numbers = chunk
     found = []

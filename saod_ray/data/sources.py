@@ -8,7 +8,8 @@ from types import ModuleType
 
 import polars as pl
 
-from saod_ray.config import OodSource, Source, UseCase
+from saod_ray.config import OodSource, Part, Source, UseCase
+from saod_ray.data.coco import refuse_twice
 from saod_ray.data.manifest import IMAGES, Classes, Manifest, first, joined, object_table
 from saod_ray.data.raw import Progress, Raw
 from saod_ray.errors import SaodError
@@ -21,6 +22,7 @@ class Sources:
     classes: Classes
     manifests: dict[str, Manifest]
     digests: dict[str, str]
+    remarks: list[str]
 
 
 def inputs(source: Source) -> list[str]:
@@ -29,19 +31,23 @@ def inputs(source: Source) -> list[str]:
 
 
 def all_inputs(case: UseCase, train: bool = False) -> list[str]:
-    """The inputs of every source, each once; train's only where asked for."""
-    found = [name for key, each in case.sources().items() if key != "train" or train for name in inputs(each)]
-    return list(dict.fromkeys(found))
+    """The inputs of every source, one that several read as often; train's only where asked for."""
+    return [name for key, each in case.sources().items() if key != "train" or train for name in inputs(each)]
 
 
 def read(case: UseCase, train: bool = False, progress: Progress | None = None) -> Sources:
-    """Parse everything the use case names."""
+    """Parse everything the use case names; the benchmark does without train, so that it may fail."""
     raw = Raw(case.root, all_inputs(case, train), progress)
     classes, val = _annotated(raw, case, case.splits.val, None)
     manifests = {"val": val, "id": _annotated(raw, case, case.splits.id, classes)[1], "ood": _ood(raw, case)}
+    digests = {name: raw.digests[name] for name in all_inputs(case)}
+    remarks = []
     if train and case.splits.train is not None:
-        manifests["train"] = _annotated(raw, case, case.splits.train, classes)[1]
-    return Sources(classes, manifests, {name: raw.digests[name] for name in all_inputs(case)})
+        try:
+            manifests["train"] = _annotated(raw, case, case.splits.train, classes)[1]
+        except SaodError as error:
+            remarks.append(f"train cannot be used for training yet: {error}")
+    return Sources(classes, manifests, digests, remarks)
 
 
 def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None) -> tuple[Classes, Manifest]:
@@ -51,9 +57,25 @@ def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None)
     parts = []
     for part in source.parts:
         classes, manifest = reader.annotated(raw, part, classes, case.classes)
-        parts.append(first(manifest, part.limit) if part.limit else manifest)
+        parts.append(_limited(raw, source, part, manifest))
     assert classes is not None
-    return classes, parts[0] if _keeps_ids(source) else joined(parts)
+    return classes, _together(source, parts)
+
+
+def _limited(raw: Raw, source: Source, part: Part, manifest: Manifest) -> Manifest:
+    if source.format != "coco" and not manifest.images.height:
+        place = raw.folder.shown(part.annotations)
+        raise SaodError(f"No image of {place} qualifies: check that it is the right file.")
+    return first(manifest, part.limit) if part.limit else manifest
+
+
+def _together(source: Source, parts: list[Manifest]) -> Manifest:
+    """The parts of a source. Images of COCO files are known by their ids, which must be unique among the files."""
+    if source.format != "coco" or not source.annotations:
+        return joined(parts)
+    images = pl.concat([part.images for part in parts])
+    refuse_twice("image id", images["image_id"], " and ".join(source.annotations))
+    return Manifest(images, pl.concat([part.objects for part in parts]))
 
 
 def _ood(raw: Raw, case: UseCase) -> Manifest:
@@ -65,7 +87,7 @@ def _ood(raw: Raw, case: UseCase) -> Manifest:
     tables = [pl.DataFrame(schema=IMAGES).with_columns(own=pl.lit(True))]
     for source in case.splits.ood:
         images = _unlabelled(raw, source)
-        tables.append(images.with_columns(subset=pl.lit(source.name), own=pl.lit(_keeps_ids(source))))
+        tables.append(images.with_columns(subset=pl.lit(source.name), own=pl.lit(source.format == "coco")))
     images = pl.concat(tables).with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64))
     if not images["own"].all() or images["image_id"].n_unique() < images.height:
         images = images.with_columns(image_id="number", source_id=pl.when("own").then("source_id").otherwise("number"))
@@ -78,14 +100,8 @@ def _unlabelled(raw: Raw, source: OodSource) -> pl.DataFrame:
         raise SaodError(
             f"The format '{source.format}' has objects: use it for `splits.val` or `splits.id`, not for ood."
         )
-    parts = [reader.unlabelled(raw, part, source) for part in source.parts]
-    parts = [first(each, part.limit) if part.limit else each for each, part in zip(parts, source.parts, strict=True)]
-    return parts[0].images if _keeps_ids(source) else joined(parts).images
-
-
-def _keeps_ids(source: Source) -> bool:
-    """Whether an image is known by the id that its own file (or folder) gives it."""
-    return source.format == "coco" and len(source.parts) == 1
+    parts = [_limited(raw, source, part, reader.unlabelled(raw, part, source)) for part in source.parts]
+    return _together(source, parts).images
 
 
 def _reader(source: Source) -> ModuleType:

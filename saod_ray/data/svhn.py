@@ -20,10 +20,10 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     try:
         with raw.file(part.annotations) as file, h5py.File(file, "r") as mat:
             codes = [mat[reference][()].ravel() for reference in mat["digitStruct"]["name"][()].ravel()]
-    except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
+        names = ["".join(map(chr, each)) for each in codes]
+    except (OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         place = raw.folder.shown(part.annotations)
         raise SaodError(
             f"{place} is not SVHN's digitStruct.mat ({error}): fetch the archive of full numbers again."
         ) from None
-    names = ["".join(map(chr, each)) for each in codes]
     return Manifest(image_table(range(len(names)), part.images, names), object_table([], [], []))

@@ -12,13 +12,13 @@ from saod_ray.store.building import State, Status
 
 
 def source_table(status: Status) -> Table:
-    """A row a source: whether it is there, how much of it a build found, and how much the paper reports."""
+    """A row a source: whether it is there, how much of it a build found, and how much was published."""
     title = f"{status.use_case} below {status.root}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name in ("source", "what", "there"):
         table.add_column(name)
     compared = any(each.published is not None for each in status.sources)
-    for name in ("images", "paper's", "objects", "paper's") if compared else ("images", "objects"):
+    for name in ("images", "published", "objects", "published") if compared else ("images", "objects"):
         table.add_column(name, justify="right")
     for each in status.sources:
         there = Text("yes", "green") if each.is_there else Text("no", "red")
@@ -54,7 +54,7 @@ def remarks(status: Status) -> Iterator[Text]:
         if each.note:
             yield Text(f"note     {each.name}: {each.note}")
         if each.images is not None and each.published is not None and each.images != each.published:
-            yield Text(f"differs  {each.name}: {each.images:,} images here, {each.published:,} in the paper.", "yellow")
+            yield Text(f"differs  {each.name}: {each.images:,} images here, {each.published:,} published.", "yellow")
     yield Text(_next_step(status))
 
 
@@ -66,6 +66,8 @@ def _sum(values: Iterable[int | None]) -> str:
 def _next_step(status: Status) -> str:
     if status.built == "yes":
         return f"built    {status.manifests}"
+    if status.built == "damaged":
+        return f"next     what was built is damaged: {status.build_command}"
     if status.built == "stale":
         return f"next     its files have changed since it was built: {status.build_command}"
     return f"next     not built yet: {status.build_command}"

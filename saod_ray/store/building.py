@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from saod_ray.config import Source, UseCase
 from saod_ray.data import images, sources
@@ -27,15 +27,11 @@ class State:
     licence: str
     note: str
     looked_for: dict[str, bool]  # path → whether it is there
+    is_there: bool
     published: int | None
     published_objects: str
-    images: int | None = None
-    objects: int | None = None
-
-    @property
-    def is_there(self) -> bool:
-        """Whether every file and folder is there."""
-        return all(self.looked_for.values())
+    images: int | None
+    objects: int | None
 
 
 @dataclass(frozen=True)
@@ -44,61 +40,81 @@ class Status:
 
     use_case: str
     root: str
-    built: str  # yes, no, stale
+    built: str  # yes, no, stale, damaged
     manifests: str
     build_command: str
-    sources: list[State] = field(default_factory=list)
+    sources: list[State]
 
 
 def status(case: UseCase) -> Status:
     """What is there of a use case; nothing is read but what was built."""
     built = Built(case)
     state = "no" if built.inputs() is None else "yes" if built.is_fresh() else "stale"
-    counts = _counts(built) if state == "yes" else {}
-    raw = Raw(case.root)
-    found = []
-    for key, source in case.sources().items():
-        about = source.about
-        number, objects = counts.get(key, (None, None))
-        found.append(
-            State(
-                key,
-                about.name or key,
-                about.page,
-                about.licence,
-                about.note,
-                {raw.folder.shown(name): raw.folder.exists(name) for name in _looked_for(source)},
-                about.images,
-                about.objects,
-                number,
-                objects,
-            )
-        )
+    counts: dict[str, tuple[int, int | None]] = {}
+    if state == "yes":
+        try:
+            counts = _counts(built)
+        except SaodError:
+            state = "damaged"
+    folder = Folder(case.root)
+    found = [_state(key, source, folder, counts) for key, source in case.sources().items()]
     return Status(case.name, case.root, state, built.folder.uri, case.command("build"), found)
+
+
+def _state(key: str, source: Source, folder: Folder, counts: dict[str, tuple[int, int | None]]) -> State:
+    looked_for = {folder.shown(name): folder.exists(name) for name in _looked_for(source)}
+    images, objects = counts.get(key, (None, None))
+    about = source.about
+    return State(
+        source=key,
+        name=about.name or key,
+        page=about.page,
+        licence=about.licence,
+        note=about.note,
+        looked_for=looked_for,
+        is_there=all(looked_for.values()),
+        published=about.images,
+        published_objects=about.objects,
+        images=images,
+        objects=objects,
+    )
 
 
 def build(case: UseCase, stage: Stage, checked: bool = True) -> list[str]:
     """Write a use case's manifests, unless they are there and fresh; returns remarks. Refuses half a download."""
     raw = Raw(case.root)
     _refuse_missing(case, raw)
-    train = case.splits.train is not None and _is_there(case.splits.train, raw)
-    remarks = [] if train or case.splits.train is None else ["train is not there: only training needs it."]
     built = Built(case)
-    known = built.inputs()
-    if known is None or known.train != train or not built.is_fresh():
+    with built.folder.lock("build"):  # before anything is read: a folder that cannot be written to is noticed at once
+        train = case.splits.train is not None and _is_there(case.splits.train, raw)
+        known, tables = _known(built, train)
+        if known is not None:
+            remarks = [*known.remarks]
+            if checked:
+                remarks += _check_images(raw.folder, tables, stage)
+            return remarks
         stamps = {name: raw.stamp(name) for name in sources.all_inputs(case, train)}
-        description, files = manifests.build(case, train, stage("reading annotations"))
-        tables = manifests.parsed(files)
-        inputs = Inputs(declaration=case.digest(), train=train, stamps=stamps)
-    else:
-        description, files, inputs = None, {}, known
-        tables = {source: built.manifest(source) for source in built.description().manifests}
-    _refuse_empty(case, tables)
-    if checked:
-        remarks += _check_images(raw.folder, tables, stage)
-    if description is not None:
-        built.write(description, files, inputs)
+        product = manifests.build(case, train, stage("reading annotations"))
+        tables = manifests.parsed(product.files)
+        _refuse_empty(case, tables)
+        absent = [] if train or case.splits.train is None else ["train is not there: only training needs it."]
+        remarks = [*absent, *product.remarks]
+        inputs = Inputs(declaration=case.digest(), train=train, stamps=stamps, remarks=[*remarks])
+        if checked:
+            remarks += _check_images(raw.folder, tables, stage)
+        built.write(product.description, product.files, inputs)
     return remarks
+
+
+def _known(built: Built, train: bool) -> tuple[Inputs | None, dict[str, Manifest]]:
+    """What was built from the files as they are now; nothing where there is none, or it is damaged."""
+    inputs = built.inputs()
+    if inputs is None or inputs.train != train or not built.is_fresh():
+        return None, {}
+    try:
+        return inputs, {source: built.manifest(source) for source in built.description().manifests}
+    except SaodError:
+        return None, {}
 
 
 def _check_images(folder: Folder, tables: dict[str, Manifest], stage: Stage) -> list[str]:
@@ -133,6 +149,8 @@ def _refuse_empty(case: UseCase, tables: dict[str, Manifest]) -> None:
     for key in case.sources():
         if key != "train" and not _table(key, tables).images.height:
             raise SaodError(f"No image of {key} qualifies: check that its files belong to '{case.name}'.")
+    if not tables["val"].objects.height:
+        raise SaodError("val has no objects, so that no threshold could be fitted: give val annotated images.")
 
 
 def _table(key: str, tables: dict[str, Manifest]) -> Manifest:
@@ -144,11 +162,12 @@ def _table(key: str, tables: dict[str, Manifest]) -> Manifest:
     return Manifest(manifest.images.filter(subset=subset), manifest.objects.head(0))
 
 
-def _counts(built: Built) -> dict[str, tuple[int, int]]:
+def _counts(built: Built) -> dict[str, tuple[int, int | None]]:
+    """Images and objects by source; objects of OOD images are none of the benchmark's."""
     tables = {source: built.manifest(source) for source in built.description().manifests}
     keys = [key for key in built.case.sources() if key.partition("/")[0] in tables]
     found = {key: _table(key, tables) for key in keys}
-    return {key: (table.images.height, table.objects.height) for key, table in found.items()}
+    return {key: (each.images.height, None if "/" in key else each.objects.height) for key, each in found.items()}
 
 
 def _is_there(source: Source, raw: Raw) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,7 @@ class Inputs(Record, frozen=True):
     declaration: str
     train: bool
     stamps: dict[str, str]
+    remarks: list[str]
 
 
 class Built:
@@ -51,7 +52,7 @@ class Built:
 
     def __init__(self, case: UseCase) -> None:
         self.case = case
-        self.folder = Folder(f"{case.root.rstrip('/')}/manifests/{_folder_name(case.name)}")
+        self.folder = Folder(case.root).below(f"manifests/{_folder_name(case.name)}")
         self._remedy = f"build it again with `{case.command('build')}`"
 
     def inputs(self) -> Inputs | None:
@@ -73,15 +74,19 @@ class Built:
 
     def description(self) -> Description:
         """Its use case."""
-        return records.read(self.folder, "use-case.json", Description, self._remedy)
+        try:
+            return records.read(self.folder, "use-case.json", Description, self._remedy)
+        except FileNotFoundError:
+            raise SaodError(f"{self.folder.shown('use-case.json')} is gone: {self._remedy}.") from None
 
     def of_a_store(self) -> tuple[Description, dict[str, bytes]]:
         """What a store says of its use case, and its manifests' files: all but train's."""
         description = self.description()
         kept = {source: value for source, value in description.manifests.items() if source != "train"}
-        files = {name: self.folder.read(name) for source in kept for name in manifest_files(source)}
+        files: dict[str, bytes] = {}
         for source, expected in kept.items():
-            _refuse_other(self.folder, source, [files[name] for name in manifest_files(source)], expected, self._remedy)
+            data = _read_files(self.folder, source, expected, self._remedy)
+            files.update(zip(manifest_files(source), data, strict=True))
         return msgspec.structs.replace(description, manifests=kept), files
 
     def manifest(self, source: str) -> Manifest:
@@ -89,18 +94,25 @@ class Built:
         return read_manifest(self.folder, source, self.description().manifests[source], self._remedy)
 
     def write(self, description: Description, files: dict[str, bytes], inputs: Inputs) -> None:
-        """Commit a build: the note of its inputs goes first and comes back last."""
-        with self.folder.lock("build"):
-            self.folder.sweep()
-            self.folder.delete("inputs.json")
-            for name, data in files.items():
-                self.folder.put(name, data)
-            records.write(self.folder, "use-case.json", description)
-            records.write(self.folder, "inputs.json", inputs)
+        """Commit a build: the note of its inputs goes first and comes back last. Only for who holds the lock."""
+        self.folder.sweep()
+        self.folder.delete("inputs.json")
+        for name, data in files.items():
+            self.folder.put(name, data)
+        records.write(self.folder, "use-case.json", description)
+        records.write(self.folder, "inputs.json", inputs)
 
 
-def build(case: UseCase, train: bool = False, progress: Progress | None = None) -> tuple[Description, dict[str, bytes]]:
-    """What a store says of its use case, and its manifests' files; nothing is written."""
+class Product(NamedTuple):
+    """What a store says of its use case, its manifests' files, and what there is to say of them."""
+
+    description: Description
+    files: dict[str, bytes]
+    remarks: list[str]
+
+
+def build(case: UseCase, train: bool = False, progress: Progress | None = None) -> Product:
+    """Read a use case's sources; nothing is written."""
     from saod_ray.data import sources
 
     found = sources.read(case, train, progress)
@@ -121,7 +133,7 @@ def build(case: UseCase, train: bool = False, progress: Progress | None = None) 
         annotations=found.digests,
         manifests={name: digest(*(files[file] for file in manifest_files(name))) for name in found.manifests},
     )
-    return description, files
+    return Product(description, files, found.remarks)
 
 
 def parsed(files: dict[str, bytes]) -> dict[str, Manifest]:
@@ -144,12 +156,18 @@ def input_digests(case: UseCase) -> dict[str, str]:
 
 def read_manifest(folder: Folder, source: str, expected: str, remedy: str) -> Manifest:
     """A manifest, if its files have the digest that is expected."""
+    return _tables(_read_files(folder, source, expected, remedy))
+
+
+def _read_files(folder: Folder, source: str, expected: str, remedy: str) -> list[bytes]:
+    images, objects = manifest_files(source)
     try:
-        data = [folder.read(name) for name in manifest_files(source)]
+        data = [folder.read(images), folder.read(objects)]
     except FileNotFoundError:
         data = []
-    _refuse_other(folder, source, data, expected, remedy)
-    return _tables(data)
+    if digest(*data) != expected:
+        raise SaodError(f"{folder.shown(images)} or {objects} is damaged or gone: {remedy}.")
+    return data
 
 
 def _tables(data: list[bytes]) -> Manifest:
@@ -158,12 +176,6 @@ def _tables(data: list[bytes]) -> Manifest:
     from saod_ray.data.manifest import Manifest
 
     return Manifest(*(pl.read_parquet(each) for each in data))
-
-
-def _refuse_other(folder: Folder, source: str, data: list[bytes], expected: str, remedy: str) -> None:
-    if digest(*data) != expected:
-        images, objects = manifest_files(source)
-        raise SaodError(f"{folder.shown(images)} or {objects} is damaged or gone: {remedy}.")
 
 
 def _folder_name(name: str) -> str:

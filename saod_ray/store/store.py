@@ -68,7 +68,7 @@ class Store:
         store = cls(uri)
         if store._holds(case, digests):
             return store
-        description, files = built.of_a_store() if fresh else manifests.build(case)
+        description, files = built.of_a_store() if fresh else manifests.build(case)[:2]
         with store.folder.lock("use-case"):
             store = cls(uri)
             if not store._holds(case, digests):  # another import may have been faster

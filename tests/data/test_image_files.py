@@ -97,3 +97,8 @@ def test_check_knows_images_by_their_first_bytes(tmp_path) -> None:
         check(Folder(str(tmp_path)), [*names, "page"], "val")
     with pytest.raises(SaodError, match=r"7 of 13 image files of val are not there .* \(0, 1, 2, 3, 4 and 2 more\)"):
         check(Folder(str(tmp_path)), [*names, *map(str, range(7))], "val")
+
+
+def test_a_name_that_no_file_can_have_is_named(tmp_path) -> None:
+    with pytest.raises(SaodError, match="embedded null byte"):
+        check(Folder(str(tmp_path)), ["a\0b.jpg"], "val")

@@ -136,17 +136,17 @@ def test_a_thing_is_not_hidden() -> None:
         solid[:rows] = True
         return scenes._claim(canvas, everything, solid, full or 40 * rows, label)
 
-    assert not claim(10, 1, full=1001)  # cut by the border to less than 40 %
-    assert claim(10, 1, full=1000)
+    assert not claim(10, 1, full=801)  # cut by the border to less than half
+    assert claim(10, 1, full=800)
     assert not claim(1, None)  # it has not a pixel to spare
     assert not claim(1, 2, full=10)  # nor may a thing cover it
     assert (canvas.labels, canvas.visible) == ([1], [400])
-    canvas.full[0] = 500
+    canvas.full[0] = 400
     assert claim(5, 2)
     assert (canvas.labels, canvas.visible) == ([1, 2], [200, 200])
-    assert claim(3, None)
-    assert canvas.visible == [200, 80]
-    assert not claim(4, None)
+    assert claim(2, None)
+    assert canvas.visible == [200, 120]
+    assert not claim(3, None)
 
 
 @pytest.mark.parametrize("split", [split for split in SPLITS if split.startswith("ood")])

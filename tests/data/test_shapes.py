@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import cv2
+import psutil
 import pytest
 from conftest import saod_ray
 
@@ -100,6 +101,20 @@ def test_a_killed_build_is_done_again(tmp_path) -> None:
         assert not (tmp_path / "hasty/shapes/made.json").exists()
     assert subprocess.run([*command, str(tmp_path / "hasty")], capture_output=True).returncode == 0
     assert files(tmp_path / "hasty/shapes") == files(tmp_path / "calm/shapes")
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_build_that_is_killed(tmp_path) -> None:
+    command = [sys.executable, "-m", "saod_ray", "data", "build", "shapes", "--scale", "0.5", "--data", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(tmp_path.rglob("*.jpg")):
+        time.sleep(0.05)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert workers
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
 
 
 def test_build_and_status_on_a_fresh_machine(tmp_path) -> None:

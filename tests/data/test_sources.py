@@ -91,6 +91,34 @@ def test_av(tmp_path) -> None:
     assert val.objects["object_id"].to_list() == [0, 1, 2]
 
 
+def test_nuimages_takes_the_classes_it_is_told(tmp_path) -> None:
+    raw.av(tmp_path)
+    case = UseCase.load("av", str(tmp_path)).model_copy(update={"classes": ("bicycle", "pedestrian")})
+    splits = case.splits.model_copy(update={"id": case.splits.id.model_copy(update=dict(case.splits.val))})
+    found = sources.read(case.model_copy(update={"splits": splits}))
+    assert (found.classes.names, found.classes.category_ids) == (("bicycle", "pedestrian"), (2, 0))
+    for manifest in (found.manifests["val"], found.manifests["id"]):
+        assert objects(manifest.objects) == [(0, 1, 0, 0, 4, 9), (2, 0, 3, 3, 2, 3)]
+    with pytest.raises(SaodError, match="nuImages has no class car"):
+        sources.read(case.model_copy(update={"classes": ("car",)}))
+
+
+def test_boxes_turned_inside_out_have_no_extent(tmp_path) -> None:
+    raw.av(tmp_path)
+    objects_ = [{"token": "o", "frame": "b", "category": "vehicle.car", "bbox": [30, 20, 5, 5]}]
+    raw.nuimages(tmp_path, "val", [("b", True)], objects_)
+    assert objects(built("av", tmp_path).manifests["val"].objects) == [(0, 1, 30, 20, 0, 0)]
+
+
+def test_names_and_nesting_that_no_file_has(tmp_path) -> None:
+    raw.gen(tmp_path)
+    file = tmp_path / "coco/annotations/instances_val2017.json"
+    deep = "[" * 100_000 + "]" * 100_000
+    file.write_text('{"images": [{"id": 1, "extra": ' + deep + "}]}")
+    with pytest.raises(SaodError, match=r"is not COCO JSON .*\$\.images\[0\]"):
+        built("gen", tmp_path)
+
+
 def test_bdd45k_merges_riders(tmp_path) -> None:
     raw.av(tmp_path)
     found = built("av", tmp_path).manifests["id"]
@@ -246,14 +274,45 @@ def test_half_a_mat_file_is_named(tmp_path) -> None:
         ("nuimages/v1.0-val/category.json", [], "names none of nuImages' road users"),
         ("bdd100k/annotations/det_val.json", {"frames": []}, "is not BDD100K's JSON: it must begin with"),
         ("bdd100k/annotations/det_val.json", [{"name": "x", "labels": [{"category": 3}]}], r"\$\[0\]\.labels\[0\]"),
-        ("objects365/annotations/zhiyuan_objv2_val.json", {"images": [{"id": 1}, {"id": 1}]}, "image id 1 occurs more"),
+        ("objects365/annotations/zhiyuan_objv2_val.json", {"images": []}, "has no list `annotations`"),
+        (
+            "objects365/annotations/zhiyuan_objv2_train.json",
+            {"images": [], "annotations": []},
+            "has no list `categories`",
+        ),
+        (
+            "objects365/annotations/zhiyuan_objv2_train.json",
+            {"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1, "name": "chair lift"}]},
+            "has none of Objects365's categories",
+        ),
+        *(
+            (
+                f"objects365/annotations/zhiyuan_objv2_{part}.json",
+                {"images": [{"id": 1}], "annotations": [annotation], "categories": [{"id": 1, "name": "Hat"}]},
+                message,
+            )
+            for part in ("train", "val")
+            for annotation, message in (
+                ({"id": 1, "image_id": 2, "category_id": 1, "bbox": [0, 0, 1, 1]}, "annotations name unknown images 2"),
+                ({"id": 1, "image_id": 1, "category_id": 5, "bbox": [0, 0, 1, 1]}, "name unknown categories 5"),
+            )
+        ),
+        ("inaturalist/annotations/val_2017_bboxes.json", {"images": [], "annotations": []}, "no list `categories`"),
+        ("bdd100k/annotations/det_train.json", [], "No image of .*det_train.json qualifies"),
+        (
+            "bdd100k/annotations/det_val.json",
+            [{"name": "x", "labels": [{"category": "car", "box2d": {"x1": -1e308}}]}],
+            "x1",
+        ),
+        ("nuimages/v1.0-val/sample_data.json", [{"token": "b", "filename": "b", "width": 2**40}], r"\$\[0\]\.width"),
+        ("nuimages/v1.0-val/sample_data.json", [], "names an image or a category that the other"),
     ],
 )
 def test_what_is_not_in_its_format_is_named(tmp_path, file, value, message) -> None:
     raw.gen(tmp_path)
     raw.av(tmp_path)
     raw.write(tmp_path / file, value)
-    name = "gen" if "coco" in file or "objects365" in file else "av"
+    name = "av" if "nuimages" in file or "bdd100k" in file else "gen"
     with pytest.raises(SaodError, match=message):
         built(name, tmp_path)
 

@@ -91,6 +91,8 @@ def test_the_command(case, tmp_path) -> None:
         (["--split", "idc3"], "'idc3' is not a split"),
         (["--split", "ood/near"], "the OOD subsets are far"),
         (["--split", "train"], "'train' is not built"),
+        (["--image", "1"], "--image is for --all-corruptions"),
+        (["--all-corruptions", "--split", "val"], "leave --split out"),
         (["--all-corruptions", "--image", "77"], "id has no image 77: its ids are 0, 1, 2"),
     ],
 )

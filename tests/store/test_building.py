@@ -61,6 +61,41 @@ def test_train_is_built_where_it_is(tmp_path) -> None:
     assert "1 of 2 image files of train are not there" in build("gen", tmp_path)[0]
 
 
+def test_half_a_train_file_does_not_stop_the_benchmark(tmp_path) -> None:
+    raw.gen(tmp_path)
+    raw.coco(tmp_path, "train", {5: [1]})
+    file = tmp_path / "coco/annotations/instances_train2017.json"
+    file.write_bytes(file.read_bytes()[:-50])
+    for _ in range(2):
+        (remark,) = build("gen", tmp_path)
+        assert remark.startswith("train cannot be used for training yet: ")
+        assert "ends in the middle" in remark
+    assert building.status(UseCase.load("gen", str(tmp_path))).built == "yes"
+
+
+def test_progress_ends_at_the_whole(tmp_path) -> None:
+    """Objects365's val file is read for id and for ood, and counts twice."""
+    raw.gen(tmp_path)
+    seen: list[tuple[int, int]] = []
+    building.build(UseCase.load("gen", str(tmp_path)), lambda title: lambda *at: seen.append(at), checked=False)
+    assert seen[-1][0] == seen[-1][1]
+    assert all(done <= total for done, total in seen)
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_at_once(tmp_path) -> None:
+    raw.gen(tmp_path)
+    (tmp_path / "manifests").write_text("a file where a folder should be")
+    began: list[str] = []
+
+    def stage(title: str):
+        began.append(title)
+        return lambda done, total: None
+
+    with pytest.raises(SaodError, match=r"manifests/gen/.build.lock cannot be written to"):
+        building.build(UseCase.load("gen", str(tmp_path)), stage)
+    assert began == []
+
+
 def test_a_second_build_does_nothing_and_a_changed_file_is_noticed(tmp_path) -> None:
     raw.gen(tmp_path)
     build("gen", tmp_path)
@@ -86,6 +121,26 @@ def test_a_store_takes_what_was_built(tmp_path) -> None:
     import_results(str(tmp_path / "built"), case, "d", "ood", file)
     assert files(tmp_path / "plain") == files(tmp_path / "built")
     assert Store.open(str(tmp_path / "built")).manifest("ood").images.row(4, named=True)["subset"] == "objects365"
+
+
+@pytest.mark.parametrize(
+    "name", ["use-case.json", "inputs.json", "manifest/val.images.parquet", "manifest/ood.objects.parquet"]
+)
+@pytest.mark.parametrize("harm", ["gone", "longer", "empty"])
+def test_a_damaged_build_is_built_again(name, harm, tmp_path) -> None:
+    raw.gen(tmp_path)
+    build("gen", tmp_path)
+    folder = tmp_path / "manifests/gen"
+    before = files(folder)
+    path = folder / name
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b"x" if harm == "longer" else b"")
+    case = UseCase.load("gen", str(tmp_path))
+    assert building.status(case).built == ("no" if name == "inputs.json" else "damaged")
+    build("gen", tmp_path)
+    assert files(folder) == before
 
 
 def test_a_flipped_byte_in_a_built_table_is_noticed(tmp_path) -> None:
@@ -123,7 +178,7 @@ def test_images_that_are_not_there_or_no_images(tmp_path) -> None:
     (tmp_path / "objects365/val/images/v2/patch1/objets_é_31.jpg").unlink()
     with pytest.raises(SaodError, match=r"1 of 3 image files of id are not there .*objets_é_31.jpg.*--unchecked"):
         build("gen", tmp_path)
-    assert not (tmp_path / "manifests").exists()
+    assert not files(tmp_path / "manifests")
     raw.gen(tmp_path)
     (tmp_path / "svhn/test/2.png").write_text("<html>404</html>")
     (tmp_path / "svhn/train/1.png").write_bytes(b"")
@@ -131,7 +186,7 @@ def test_images_that_are_not_there_or_no_images(tmp_path) -> None:
         SaodError, match=r"2 of 12 image files of ood are no images .*svhn/test/2.png, svhn/train/1.png"
     ):
         build("gen", tmp_path)
-    assert not (tmp_path / "manifests").exists()
+    assert not files(tmp_path / "manifests")
     build("gen", tmp_path, checked=False)
     with pytest.raises(SaodError, match="are no images"):  # a build that is there is checked all the same
         build("gen", tmp_path)
@@ -140,7 +195,11 @@ def test_images_that_are_not_there_or_no_images(tmp_path) -> None:
 def test_a_source_of_which_nothing_qualifies(tmp_path) -> None:
     raw.gen(tmp_path)
     raw.objects365(tmp_path, "val", {1: [9], 2: [1, 9], 3: [2]})
-    with pytest.raises(SaodError, match="No image of id qualifies: check that its files belong to 'gen'"):
+    with pytest.raises(SaodError, match=r"No image of .*zhiyuan_objv2_val.json qualifies: check that it is the right"):
+        build("gen", tmp_path)
+    raw.gen(tmp_path)
+    raw.coco(tmp_path, "val", {1: [], 2: []})
+    with pytest.raises(SaodError, match="val has no objects, so that no threshold could be fitted"):
         build("gen", tmp_path)
 
 
@@ -197,14 +256,14 @@ def test_a_custom_use_case(tmp_path) -> None:
         raw.write_image(tmp_path / "plain" / name.lower())
     raw.write_image(tmp_path / "more/x.jpg")
     (tmp_path / "plain/notes.txt").write_text("not an image")
-    more = {"images": [{"id": 139, "file_name": "x.jpg"}], "categories": raw.COCO_CATEGORIES, "annotations": []}
+    more = {"images": [{"id": 140, "file_name": "x.jpg"}], "categories": raw.COCO_CATEGORIES, "annotations": []}
     raw.write(tmp_path / "more.json", more)
     raw.write(tmp_path / "listed.json", {"images": [{"id": 70, "file_name": "a.jpg"}]})
     case = UseCase.load(tmp_path / "my.toml")
     building.build(case, quiet)
     val, ood = Built(case).manifest("val"), Built(case).manifest("ood")
     assert val.images["file_name"].to_list()[-1] == "more/x.jpg"
-    assert val.images["image_id"].to_list() == [0, 1, 2, 3]  # two files share an id: numbered anew
+    assert val.images["image_id"].to_list() == val.images["source_id"].to_list() == [139, 285, 632, 140]
     assert ood.images.select("image_id", "file_name").rows() == [
         (0, "plain/a.jpg"),
         (1, "plain/b ü.png"),
@@ -213,6 +272,11 @@ def test_a_custom_use_case(tmp_path) -> None:
     raw.write_image(tmp_path / "plain/c.jpg")
     assert building.status(case).built == "stale"
     assert (tmp_path / "manifests/my bench/use-case.json").exists()
+    raw.write(tmp_path / "more.json", {**more, "images": [{"id": 139, "file_name": "x.jpg"}]})
+    with pytest.raises(
+        SaodError, match=r"instances_val2017.json and more.json: the image id 139 occurs more than once"
+    ):
+        building.build(case, quiet)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +284,45 @@ def test_a_custom_use_case(tmp_path) -> None:
     [
         ('format = "cocoo"\nannotations = "a"', "'cocoo' is not a format \\(did you mean 'coco'\\?\\)"),
         ('annotations = ["a", "b"]\nimages = ["x", "y", "z"]', "give one of `images`"),
-        ("annotations = []", "splits.val.annotations"),
+        ("annotations = []", "splits.val.annotations': name at least one file"),
+        ('annotations = ""', "splits.val.annotations': name at least one file"),
         ('annotations = "a"\nlimits = [-1]', "splits.val.limits"),
     ],
 )
 def test_bad_sources_are_named(text, message, tmp_path) -> None:
     path = tmp_path / "case.toml"
     path.write_text(f'name = "x"\n[splits.val]\n{text}\n[splits.id]\nannotations = "a"\n')
+    with pytest.raises(SaodError, match=message):
+        UseCase.load(path)
+
+
+def test_links_that_lead_in_circles_do_not_multiply_images(tmp_path) -> None:
+    raw.gen(tmp_path)
+    (tmp_path / "my.toml").write_text(
+        CUSTOM.replace(
+            'annotations = ["coco/annotations/instances_val2017.json", "more.json"]\nimages = ["coco/val2017", "more"]',
+            'annotations = "coco/annotations/instances_val2017.json"\nimages = "coco/val2017"',
+        ).split('[[splits.ood]]\nname = "listed"')[0]
+    )
+    raw.write_image(tmp_path / "plain/a.jpg")
+    (tmp_path / "plain/self").symlink_to(tmp_path / "plain")
+    case = UseCase.load(tmp_path / "my.toml")
+    building.build(case, quiet)
+    assert Built(case).manifest("ood").images["file_name"].to_list() == ["plain/a.jpg"]
+    (tmp_path / os.fsdecode(b"plain/\xff.jpg")).write_bytes(b"")
+    with pytest.raises(SaodError, match=r"The file name '\\udcff.jpg' below .*plain is not UTF-8: rename it"):
+        building.build(case, quiet)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('name = "x"', "name its `annotations`"), ('name = "x"\nformat = "svhn"\nimages = "y"', "and no format")],
+)
+def test_an_ood_subset_says_what_it_is(text, message, tmp_path) -> None:
+    path = tmp_path / "case.toml"
+    path.write_text(
+        f'name = "x"\n[splits.val]\nannotations = "a"\n[splits.id]\nannotations = "a"\n[[splits.ood]]\n{text}\n'
+    )
     with pytest.raises(SaodError, match=message):
         UseCase.load(path)
 

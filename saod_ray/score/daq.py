@@ -32,9 +32,14 @@ def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, 
 
 
 def daq(parts: list[float | None], weights: tuple[float, ...]) -> float | None:
-    """The harmonic mean of BA, IDQ and (where there is corruption) IDQ_T; None where one is undefined."""
-    defined = [part for part in parts if part is not None]
-    return harmonic(*defined, weights=weights[: len(parts)]) if len(defined) == len(parts) else None
+    """The harmonic mean of BA, IDQ and (where there is corruption) IDQ_T: 0 where one is 0, None where one is undefined."""
+    used = [(part, weight) for part, weight in zip(parts, weights, strict=False) if weight]
+    if any(part == 0 for part, _ in used):
+        return 0.0
+    defined = [(part, weight) for part, weight in used if part is not None]
+    if len(defined) < len(used):
+        return None
+    return harmonic(*(part for part, _ in defined), weights=tuple(weight for _, weight in defined))
 
 
 def after_paper(sums: Statistics) -> dict[str, float | None]:

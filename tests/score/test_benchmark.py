@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 from conftest import import_golden, saod_ray
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from usecases import SPLITS, import_all, random_use_case
 
@@ -43,8 +43,13 @@ def score(uri: str, detectors: list[str], **chosen: object) -> dict[str, dict]:
     return {name: each.figures for name, each in got.items()}
 
 
+PLAIN = {"calibrator": "linear", "uncertainty": "score", "aggregate": "top-3", "image-threshold": "pseudo-ood"}
+PLAIN |= {"detection-threshold": "lrp", "tau": 0.1, "bins": 25, "conventions": "paper"}
+
+
 @settings(max_examples=120)
 @given(st.integers(0, 10**6), SETTINGS, st.integers(0, 1))
+@example(277, PLAIN, 0)  # BA is 0 and IDQ undefined: DAQ is 0
 def test_every_figure_is_the_references(tmp_path_factory, seed, chosen, first_id) -> None:
     folder = tmp_path_factory.mktemp("case")
     data = random_use_case(folder, seed, first_id=first_id)

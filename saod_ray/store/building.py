@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from saod_ray.config import Source, UseCase
 from saod_ray.data import images, sources
@@ -12,7 +13,7 @@ from saod_ray.data.raw import Progress, Raw
 from saod_ray.errors import SaodError, some
 from saod_ray.files import Folder
 from saod_ray.store import manifests
-from saod_ray.store.manifests import Built, Inputs
+from saod_ray.store.manifests import Built, Inputs, Product
 
 Stage = Callable[[str], Progress]
 
@@ -80,41 +81,50 @@ def _state(key: str, source: Source, folder: Folder, counts: dict[str, tuple[int
     )
 
 
+class Found(NamedTuple):
+    """A use case's tables: those that lie there, or those of a product that is still to be written."""
+
+    inputs: Inputs
+    tables: dict[str, Manifest]
+    product: Product | None
+
+
 def build(case: UseCase, stage: Stage, checked: bool = True) -> list[str]:
     """Write a use case's manifests, unless they are there and fresh; returns remarks. Refuses half a download."""
     raw = Raw(case.root)
     _refuse_missing(case, raw)
     built = Built(case)
+    train = case.splits.train is not None and _is_there(case.splits.train, raw)
     with built.folder.lock("build"):  # before anything is read: a folder that cannot be written to is noticed at once
-        train = case.splits.train is not None and _is_there(case.splits.train, raw)
-        known, tables = _known(built, train)
-        if known is not None:
-            remarks = [*known.remarks]
-            if checked:
-                remarks += _check_images(raw.folder, tables, stage)
-            return remarks
-        stamps = {name: raw.stamp(name) for name in sources.all_inputs(case, train)}
-        product = manifests.build(case, train, stage("reading annotations"))
-        tables = manifests.parsed(product.files)
-        _refuse_empty(case, tables)
-        absent = [] if train or case.splits.train is None else ["train is not there: only training needs it."]
-        remarks = [*absent, *product.remarks]
-        inputs = Inputs(declaration=case.digest(), train=train, stamps=stamps, remarks=[*remarks])
+        found = _built(built, train) or _read(case, train, raw, stage)
+        remarks = [*found.inputs.remarks]
         if checked:
-            remarks += _check_images(raw.folder, tables, stage)
-        built.write(product.description, product.files, inputs)
+            remarks += _check_images(raw.folder, found.tables, stage)
+        if found.product is not None:
+            built.write(found.product.description, found.product.files, found.inputs)
     return remarks
 
 
-def _known(built: Built, train: bool) -> tuple[Inputs | None, dict[str, Manifest]]:
+def _built(built: Built, train: bool) -> Found | None:
     """What was built from the files as they are now; nothing where there is none, or it is damaged."""
     inputs = built.inputs()
     if inputs is None or inputs.train != train or not built.is_fresh():
-        return None, {}
+        return None
     try:
-        return inputs, {source: built.manifest(source) for source in built.description().manifests}
+        return Found(inputs, {source: built.manifest(source) for source in built.description().manifests}, None)
     except SaodError:
-        return None, {}
+        return None
+
+
+def _read(case: UseCase, train: bool, raw: Raw, stage: Stage) -> Found:
+    """What the files say; their stamps are taken before they are read, so that a change meanwhile is noticed later."""
+    stamps = {name: raw.stamp(name) for name in sources.all_inputs(case, train)}
+    product = manifests.build(case, train, stage("reading annotations"))
+    tables = manifests.parsed(product.files)
+    _refuse_empty(case, tables)
+    absent = [] if train or case.splits.train is None else ["train is not there: only training needs it."]
+    inputs = Inputs(declaration=case.digest(), train=train, stamps=stamps, remarks=[*absent, *product.remarks])
+    return Found(inputs, tables, product)
 
 
 def _check_images(folder: Folder, tables: dict[str, Manifest], stage: Stage) -> list[str]:

@@ -422,3 +422,22 @@ def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
             f"{store} is whole: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
             f"of {', '.join(names)}."
         )
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def doctor(as_json: bool) -> None:
+    """Say what this machine can run, and what to install for the rest."""
+    from dataclasses import asdict
+
+    from saod_ray.detect.doctor import findings
+
+    found = findings()
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=1))
+        return
+    width = max(len(each.what) for each in found)
+    for each in found:
+        mark = click.style("✓", fg="green") if each.is_there else click.style("✗", fg="red")
+        remedy = f": {each.remedy}" if each.remedy else ""
+        click.echo(f"{mark} {each.what:<{width}}  {each.detail}{remedy}")

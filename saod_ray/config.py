@@ -106,6 +106,14 @@ class ScoreSettings(Model):
             raise SaodError(_first(error, "setting", cls)) from None
 
 
+class DetectorSpec(Model):
+    """Which detector it is: its name, the classes its labels are indices of, and a digest of all its output depends on."""
+
+    name: str
+    classes: tuple[str, ...]
+    fingerprint: str
+
+
 def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 

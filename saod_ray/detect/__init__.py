@@ -1,0 +1,1 @@
+"""Detectors: what turns a batch of images into detections with uncertainties."""

@@ -1,0 +1,36 @@
+"""mmdet on this machine: its registry with our heads in it, its own configs, and less talk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from saod_ray.detect import ops
+
+ops.install()  # before anything imports mmcv.ops
+
+import mmdet  # noqa: E402
+from mmdet.utils import register_all_modules  # noqa: E402
+from mmengine.config import Config  # noqa: E402
+
+from saod_ray.detect import heads  # noqa: E402, F401  (registers them)
+
+register_all_modules(init_default_scope=True)
+
+
+def shipped(name: str) -> Config:
+    """A config that mmdet ships, by its path below its folder of configs."""
+    return Config.fromfile(Path(mmdet.__file__).parent / ".mim" / "configs" / name)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without mmengine's thousands of lines about initial weights."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

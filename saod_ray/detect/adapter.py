@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmcv.transforms import Compose
-from mmdet.registry import MODELS
-from mmdet.utils import get_test_pipeline_cfg
 from mmengine.config import Config
 
 from saod_ray.config import DetectorSpec
@@ -19,6 +16,10 @@ from saod_ray.detect.carrying import carry
 from saod_ray.detect.checkpoints import load
 from saod_ray.detect.detections import Detections
 from saod_ray.detect.mmdetection import quiet
+
+from mmcv.transforms import Compose  # isort: skip
+from mmdet.registry import MODELS  # isort: skip
+from mmdet.utils import get_test_pipeline_cfg  # isort: skip
 
 BATCH = 2  # as published
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
-from mmdet.models.dense_heads.detr_head import DETRHead
-from mmdet.models.layers import multiclass_nms
-from mmdet.models.roi_heads.bbox_heads import BBoxHead
-from mmdet.models.utils import filter_scores_and_topk
-from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, scale_boxes
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
+
+from saod_ray.detect import ops
+
+ops.install()  # before mmdet imports mmcv.ops
+
+from mmdet.models.dense_heads.base_dense_head import BaseDenseHead  # noqa: E402
+from mmdet.models.dense_heads.detr_head import DETRHead  # noqa: E402
+from mmdet.models.layers import multiclass_nms  # noqa: E402
+from mmdet.models.roi_heads.bbox_heads import BBoxHead  # noqa: E402
+from mmdet.models.utils import filter_scores_and_topk  # noqa: E402
+from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, scale_boxes  # noqa: E402
 
 
 class CarryingBox:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from mmdet.models.roi_heads.bbox_heads import Shared2FCBBoxHead
-from mmdet.registry import MODELS
 from torch import Tensor, nn
 
-from saod_ray.detect.carrying import CarryingBox
+from saod_ray.detect.carrying import CarryingBox  # makes mmdet importable
+
+from mmdet.models.roi_heads.bbox_heads import Shared2FCBBoxHead  # isort: skip
+from mmdet.registry import MODELS  # isort: skip
 
 
 @MODELS.register_module()

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from saod_ray.detect import ops
+from saod_ray.detect import heads  # noqa: F401  (registers them, and makes mmdet importable)
 
-ops.install()  # before anything imports mmcv.ops
-
-import mmdet  # noqa: E402
-from mmdet.utils import register_all_modules  # noqa: E402
-from mmengine.config import Config  # noqa: E402
-
-from saod_ray.detect import heads  # noqa: E402, F401  (registers them)
+import mmdet  # isort: skip
+from mmdet.utils import register_all_modules  # isort: skip
+from mmengine.config import Config  # isort: skip
 
 register_all_modules(init_default_scope=True)
 

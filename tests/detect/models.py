@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from saod_ray.detect.mmdetection import quiet, shipped
 
@@ -65,12 +64,13 @@ GOLDENS = {"rs": rs, "nll": nll, "atss": atss, "ddetr": ddetr}
 MODELS = {**GOLDENS, "faster": faster_rcnn}
 
 
-def build(name: str) -> nn.Module:
+def build(name: str) -> Any:
     from mmdet.registry import MODELS as KINDS
 
     torch.manual_seed(0)
     with quiet():
-        model: nn.Module = KINDS.build(MODELS[name]())
+        model: Any = KINDS.build(MODELS[name]())
+        model.init_weights()  # before it, some of a Deformable DETR's weights are whatever lies in memory
     return model.eval()
 
 

@@ -19,6 +19,18 @@ def unsure(model) -> None:
         model.bbox_head.test_cfg.score_thr = 0.0
 
 
+def run(model):
+    """What a model finds in an image of noise."""
+    sample = DetDataSample()
+    shape = (128, 160)
+    sample.set_metainfo(
+        {"img_shape": shape, "ori_shape": shape, "batch_input_shape": shape, "scale_factor": (1.0, 1.0)}
+    )
+    image = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        return model.predict(image, [sample], rescale=False)[0].pred_instances
+
+
 def predicted(name: str, recorded: dict | None = None):
     """Detections of a random model on a random image; `recorded` gets what its head was given."""
     model = models.build(name)
@@ -34,14 +46,7 @@ def predicted(name: str, recorded: dict | None = None):
         return inner(*args, **settings)
 
     head._predict_by_feat_single = record
-    sample = DetDataSample()
-    shape = (128, 160)
-    sample.set_metainfo(
-        {"img_shape": shape, "ori_shape": shape, "batch_input_shape": shape, "scale_factor": (1.0, 1.0)}
-    )
-    image = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(3))
-    with torch.inference_mode():
-        return model.predict(image, [sample], rescale=False)[0].pred_instances
+    return run(model)
 
 
 def rows_of(found, logits: torch.Tensor) -> list[int]:
@@ -100,14 +105,7 @@ def test_boxes_scores_and_labels_stay_mmdets(name) -> None:
     carried = predicted(name)
     plain = models.build(name)
     unsure(plain)
-    sample = DetDataSample()
-    shape = (128, 160)
-    sample.set_metainfo(
-        {"img_shape": shape, "ori_shape": shape, "batch_input_shape": shape, "scale_factor": (1.0, 1.0)}
-    )
-    image = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(3))
-    with torch.inference_mode():
-        found = plain.predict(image, [sample], rescale=False)[0].pred_instances
+    found = run(plain)
     assert len(found) > 20
     for key in ("bboxes", "scores", "labels"):
         torch.testing.assert_close(carried[key], found[key])

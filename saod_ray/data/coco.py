@@ -146,14 +146,14 @@ def images_of(images: list[Image], part: Part) -> pl.DataFrame:
     )
 
 
-def refuse_bad(coco: CocoFile, file: str) -> None:
-    """Refuse what would make figures ambiguous."""
+def refuse_bad(coco: CocoFile, file: str, least_size: float = 0.0) -> None:
+    """Refuse what would make figures ambiguous; a published file may have boxes of negative size, which match nothing."""
     refuse_twice("image id", [image.id for image in coco.images], file)
     refuse_twice("category id", [category.id for category in coco.categories], file)
     refuse_strangers({a.image_id for a in coco.annotations}, {image.id for image in coco.images}, "images", file)
     for annotation in coco.annotations:
-        numbers = (*annotation.bbox, annotation.area or 0.0)
-        if not all(abs(number) <= FARTHEST for number in annotation.bbox) or not all(map(math.isfinite, numbers)):
+        inside = all(abs(number) <= FARTHEST for number in annotation.bbox) and math.isfinite(annotation.area or 0.0)
+        if not inside or min(annotation.bbox[2:]) < least_size:
             raise SaodError(
                 f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
             )
@@ -174,11 +174,6 @@ def _refuse_twice_name(names: list[str], file: str) -> None:
 
 def _manifest(coco: CocoFile, part: Part, classes: Classes, chosen: bool, file: str) -> Manifest:
     """Objects of other classes are left out where classes were `chosen`, and refused otherwise."""
-    for annotation in coco.annotations:
-        if min(annotation.bbox[2:]) < 0:
-            raise SaodError(
-                f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
-            )
     label_of = classes.label_of()
     rows = [a for a in coco.annotations if a.category_id in label_of]
     if len(rows) < len(coco.annotations) and not chosen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saod_ray.config import OodSource, Part
 from saod_ray.data import coco
-from saod_ray.data.manifest import Manifest, object_table
+from saod_ray.data.manifest import FARTHEST, Manifest, object_table
 from saod_ray.data.raw import Raw
 
 WHAT = "iNaturalist's JSON"
@@ -18,7 +18,7 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     """Images with at least one box, all of them of the seven super-classes."""
     place = raw.folder.shown(part.annotations)
     file = coco.read(raw, part.annotations, WHAT, ("images", "annotations", "categories"))
-    coco.refuse_bad(file, place)
+    coco.refuse_bad(file, place, -FARTHEST)
     used = {annotation.category_id for annotation in file.annotations}
     coco.refuse_strangers(used, {category.id for category in file.categories}, "categories", place)
     far = {category.id for category in file.categories if category.supercategory in OOD}

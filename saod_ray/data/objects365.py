@@ -14,7 +14,7 @@ import polars as pl
 from saod_ray.config import OodSource, Part
 from saod_ray.data import coco
 from saod_ray.data.coco import Category, Image, Tag
-from saod_ray.data.manifest import Classes, Manifest, object_table, sane
+from saod_ray.data.manifest import FARTHEST, Classes, Manifest, object_table, sane
 from saod_ray.data.raw import Raw
 from saod_ray.errors import SaodError
 
@@ -95,7 +95,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
         raise SaodError("Objects365 has no classes of its own here: use it for `splits.id` or `splits.ood`, not val.")
     place = raw.folder.shown(part.annotations)
     file = coco.read(raw, part.annotations, WHAT, LISTS)
-    coco.refuse_bad(file, place)
+    coco.refuse_bad(file, place, -FARTHEST)
     _refuse_other(file.categories, {a.category_id for a in file.annotations}, place)
     label_of = _labels(file.categories, classes)
     ambiguous = _ids(file.categories, AMBIGUOUS)

@@ -17,7 +17,7 @@ from saod_ray.errors import SaodError
 
 @dataclass(frozen=True)
 class Sources:
-    """A use case's classes, the manifests of train (where asked for), val, id and ood, and the digests of its inputs."""
+    """A use case's classes, the manifests of train (where asked for), val, id and ood, digests of its inputs, and remarks."""
 
     classes: Classes
     manifests: dict[str, Manifest]

@@ -9,8 +9,6 @@ import numpy as np
 
 from saod_ray.config import DetectorSpec
 
-UNCERTAINTIES = ("entropy", "ds", "avg_entropy", "max_class_entropy")
-
 
 @dataclass(frozen=True)
 class Detections:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -14,6 +14,7 @@ from saod_ray.config import UseCase, source_of
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import decode
 from saod_ray.data.manifest import Manifest
+from saod_ray.data.raw import Progress
 from saod_ray.errors import SaodError, some
 from saod_ray.files import Folder
 from saod_ray.store.manifests import Built
@@ -23,7 +24,6 @@ CAPTION, GAP, COLUMNS = 18, 8, 6
 PAPER, INK = (250, 250, 248), (40, 40, 40)
 # Okabe and Ito's colours, told apart by everyone
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

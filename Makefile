@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mmdet]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mmdet,ray]'
 	$(BIN)/python -m saod_ray.score.warm
 	$(BIN)/python -m saod_ray.corrupt.warm
 	touch $(STAMP)
@@ -35,6 +35,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.shards
 	$(BIN)/python -m benchmarks.corruptions
 	$(BIN)/python -m benchmarks.objects365
+	$(BIN)/python -m benchmarks.detect
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

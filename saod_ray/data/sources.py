@@ -50,6 +50,17 @@ def read(case: UseCase, train: bool = False, progress: Progress | None = None) -
     return Sources(classes, manifests, digests, remarks)
 
 
+def read_training(case: UseCase, progress: Progress | None = None) -> tuple[Classes, dict[str, Manifest]]:
+    """What a training needs, and nothing else: the classes, and the manifests of train and val."""
+    if case.splits.train is None:
+        raise SaodError(f"The use case '{case.name}' has no `splits.train`: add it to its file to train on it.")
+    raw = Raw(case.root, [name for source in (case.splits.val, case.splits.train) for name in inputs(source)], progress)
+    if case.made_by and not all(raw.stamp(name) for name in inputs(case.splits.train)):
+        raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{case.command('build')}`.")
+    classes, val = _annotated(raw, case, case.splits.val, None)
+    return classes, {"train": _annotated(raw, case, case.splits.train, classes)[1], "val": val}
+
+
 def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None) -> tuple[Classes, Manifest]:
     reader = _reader(source)
     if not hasattr(reader, "annotated"):

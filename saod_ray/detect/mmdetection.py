@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from saod_ray.detect import heads  # noqa: F401  (registers them, and makes mmdet importable)
+from saod_ray.detect import heads, narrow  # noqa: F401  (registers them, and makes mmdet importable)
 
 import mmdet  # isort: skip
 from mmdet.utils import register_all_modules  # isort: skip

@@ -1,0 +1,335 @@
+"""Detectors by name: those that come with the package, and those of a user's TOML file.
+
+torch and mmdet are imported only where a detector is built or its fingerprint is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from saod_ray.config import DetectorSpec, Model, _first
+from saod_ray.errors import SaodError, did_you_mean, some
+
+if TYPE_CHECKING:
+    from saod_ray.detect.detections import Detector
+
+BACKENDS = {
+    "mmdet": "saod_ray.detect.adapter:MmdetDetector",
+    "torchvision": "saod_ray.detect.backends.torchvision:TorchvisionDetector",
+    "transformers": "saod_ray.detect.backends.transformers:TransformersDetector",
+}
+GIVEN = ("spec", "config", "checkpoint", "device", "batch_size")  # what a backend gets beside its options
+FORMAT = 1  # of fingerprints: raise it when the same files give other detections
+_HERE = Path(__file__).parent
+_SHIPPED = ("shapes",)  # the use cases whose weights lie in the package
+
+
+def _backend(text: str) -> str:
+    if text not in BACKENDS and not re.fullmatch(r"\w+(\.\w+)*:\w+", text):
+        known = ", ".join(BACKENDS)
+        raise ValueError(
+            f"'{text}' is not a backend{did_you_mean(text, BACKENDS)}: use {known} or package.module:Class"
+        )
+    return text
+
+
+class Table(Model):
+    """What a TOML file says of a detector."""
+
+    config: str = ""  # mmdet: a name of ours, or in a user's file the path of a .py config
+    checkpoint: str = ""
+    backend: Annotated[str, AfterValidator(_backend)] = "mmdet"
+    about: str = ""
+    variant: bool = False
+    classes: tuple[str, ...] = ()  # in label order; those of the use case by default
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_backend(self) -> Self:
+        if (self.backend == "mmdet") != bool(self.config):
+            raise ValueError("`config` is what the backend mmdet needs, and no other takes")
+        if self.backend == "transformers" and not self.checkpoint:
+            raise ValueError("`checkpoint` must be the folder with config.json and model.safetensors")
+        if taken := sorted(set(self.options) & set(GIVEN)):
+            raise ValueError(f"`options` cannot have {', '.join(taken)}: each run gives that")
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError("two of `classes` have one name")
+        return self
+
+
+class Entry(Table):
+    """A detector of a use case; `folder` is that of a user's TOML file, and None for ours."""
+
+    name: str
+    use_case: str
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """What people are told of a detector: its weights are None where there are none, or it needs none."""
+
+    use_case: str
+    name: str
+    about: str
+    variant: bool
+    backend: str
+    weights: str | None
+    looked_for: list[str]
+
+
+def use_cases() -> list[str]:
+    """The use cases that detectors come with, in the order of the file."""
+    return list(_toml(_HERE / "detectors.toml"))
+
+
+def choose(use_case: str, detectors: str = "all") -> list[Entry]:
+    """The detectors meant by `all`, names or TOML files, separated by commas; variants are no part of `all`."""
+    chosen: dict[str, Entry] = {}
+    for word in filter(None, (part.strip() for part in detectors.split(","))):
+        for entry in _meant(use_case, word):
+            if chosen.setdefault(entry.name, entry) != entry:
+                raise SaodError(f"--detectors {detectors} has two that are called '{entry.name}': rename yours.")
+    if not chosen:
+        raise SaodError(f"--detectors '{detectors}' names no detector: give all, names or a TOML file.")
+    return list(chosen.values())
+
+
+def every(use_case: str) -> list[Entry]:
+    """The detectors that come with a use case, variants included."""
+    ours = _HERE / "detectors.toml"
+    entries = _entries(ours, _toml(ours).get(use_case, {}), use_case, None)
+    if not entries:
+        raise SaodError(
+            f"No detectors come with the use case '{use_case}': give --detectors FILE.toml with a table for each of yours."
+        )
+    return entries
+
+
+def _meant(use_case: str, word: str) -> list[Entry]:
+    if word.endswith(".toml"):
+        path = Path(word)
+        return _entries(path, _toml(path), use_case, path.resolve().parent)
+    known = {entry.name: entry for entry in every(use_case)}
+    if word == "all":
+        return [entry for entry in known.values() if not entry.variant]
+    if word not in known:
+        hint = did_you_mean(word, known)
+        raise SaodError(
+            f"There is no detector '{word}' of '{use_case}'{hint}: use all, {', '.join(known)}, or a TOML file of yours."
+        )
+    return [known[word]]
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SaodError(f"{path} cannot be read ({error.strerror}): give the TOML file of your detectors.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SaodError(f"{path} is not TOML ({error}): mend it and try again.") from None
+
+
+def _entries(path: Path, tables: dict[str, Any], use_case: str, folder: Path | None) -> list[Entry]:
+    for key, table in tables.items():
+        if not isinstance(table, dict):
+            raise SaodError(f"{path}: the key '{key}' belongs to no detector: put a line [NAME] above it.")
+        try:
+            Table(**table)
+        except ValidationError as error:
+            raise SaodError(f"{path}: [{key}]: {_first(error, 'key', Table)}") from None
+    return [Entry(name=name, use_case=use_case, folder=folder, **table) for name, table in tables.items()]
+
+
+def weights_folder(given: str | Path | None = None) -> Path:
+    """Where weights are looked for: the folder given, that of SAOD_WEIGHTS, or `weights` in the current folder."""
+    return Path(given or os.environ.get("SAOD_WEIGHTS") or "weights").expanduser().absolute()
+
+
+def places(entry: Entry, weights: Path) -> list[Path]:
+    """Where a detector's weights may lie, the first that is there counts: what a user put there goes before ours."""
+    named = [weights / entry.use_case / f"{entry.name}{suffix}" for suffix in (".safetensors", ".pth")]
+    checkpoint = Path(entry.checkpoint).expanduser()
+    if entry.folder is not None:
+        if entry.checkpoint:
+            return list(dict.fromkeys([entry.folder / checkpoint, weights / checkpoint]))
+        return named if entry.backend in BACKENDS else []
+    official = [weights / checkpoint] if entry.checkpoint else []
+    inside = [_HERE / "weights" / entry.use_case / f"{entry.name}.safetensors"] if entry.use_case in _SHIPPED else []
+    return [*official, *named, *inside]
+
+
+def state(entry: Entry, weights: Path) -> State:
+    """A detector and its weights."""
+    looked_for = places(entry, weights)
+    found = next((str(path) for path in looked_for if path.exists()), None)
+    said = (entry.use_case, entry.name, entry.about, entry.variant, entry.backend)
+    return State(*said, found, [str(path) for path in looked_for])
+
+
+def find_weights(entry: Entry, weights: Path) -> Path | None:
+    """A detector's checkpoint; None for a class of a user's that has none."""
+    looked_for = places(entry, weights)
+    found = next((path for path in looked_for if path.exists()), None)
+    if looked_for and found is None:
+        command = f"saod-ray train --detector {entry.name} --use-case {entry.use_case}"
+        train = f", or make them with `{command}`" if entry.folder is None else ""
+        raise SaodError(
+            f"There are no weights of '{entry.name}' ({entry.use_case}): looked for {', '.join(map(str, looked_for))}; "
+            f"put them there, or say where they are with --weights DIR{train}."
+        )
+    return found
+
+
+def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> str:
+    """A digest of all that its detections depend on: backend, model, preparation, options, classes, weights.
+
+    No path and nothing of the training counts, and no model is built.
+    """
+    classes = _classes(entry, use_case_classes)
+    config = _inference(_config(entry, len(classes))) if entry.backend == "mmdet" else None
+    said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def describe(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> DetectorSpec:
+    """What the detector will say of itself, without building it."""
+    classes = _classes(entry, use_case_classes)
+    return DetectorSpec(name=entry.name, classes=classes, fingerprint=fingerprint(entry, use_case_classes, weights))
+
+
+def build(
+    entry: Entry,
+    use_case_classes: Sequence[str],
+    weights: Path,
+    device: str = "cpu",
+    batch_size: int = 2,
+    threads: int | None = None,
+) -> Detector:
+    """The detector, ready to detect; what changes its detections (`half`) is an option of the entry, for its fingerprint.
+
+    A class that has no parameter `threads` does without.
+    """
+    spec = describe(entry, use_case_classes, weights)
+    given = {
+        "spec": spec,
+        "checkpoint": find_weights(entry, weights),
+        "device": device,
+        "batch_size": batch_size,
+    }
+    if entry.backend == "mmdet":
+        given["config"] = _config(entry, len(spec.classes))
+    kind = _kind(entry)
+    takes = inspect.signature(kind)
+    given |= ({"threads": threads} if "threads" in takes.parameters else {}) | entry.options
+    try:
+        takes.bind(**given)
+    except TypeError as error:
+        raise SaodError(f"'{entry.name}': {entry.backend} {error}: mend its `options`.") from None
+    return _checked(entry, kind(**given))
+
+
+def _checked(entry: Entry, built: Any) -> Detector:
+    if not callable(getattr(built, "detect", None)) or not isinstance(getattr(built, "spec", None), DetectorSpec):
+        raise SaodError(
+            f"'{entry.name}': what {entry.backend} makes is no detector: give it `detect(images)` and the `spec` it was given."
+        )
+    detector: Detector = built
+    return detector
+
+
+def _classes(entry: Entry, use_case_classes: Sequence[str]) -> tuple[str, ...]:
+    classes = entry.classes or tuple(use_case_classes)
+    lacking = [name for name in use_case_classes if name not in classes]
+    strange = [name for name in classes if name not in use_case_classes]
+    if lacking or strange:
+        parts = [f"lacks {some(lacking)}"] * bool(lacking) + [f"has also {some(strange)}"] * bool(strange)
+        raise SaodError(
+            f"'{entry.name}' does not have the classes of the use case: it {' and '.join(parts)}: "
+            "name its `classes` as the use case does, in the order of its labels."
+        )
+    return classes
+
+
+def _config(entry: Entry, classes: int) -> Any:
+    """The mmdet config of a detector."""
+    if not entry.config.endswith(".py") or entry.folder is None:
+        return _imported("saod_ray.detect.configs", entry).named(entry.config, classes)
+    path = entry.folder / Path(entry.config).expanduser()
+    _imported("saod_ray.detect.mmdetection", entry)
+    try:
+        config = _imported("mmengine.config", entry).Config.fromfile(path)
+        _inference(config)
+    except Exception as error:  # the file is a program, which may raise anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SaodError(f"'{entry.name}': {path} is not a config for mmdet 3 ({reason}): mend it.") from None
+    counts = set(_class_counts(config.model)) - {classes}
+    if counts:
+        raise SaodError(
+            f"'{entry.name}': {path} is for {min(counts)} classes, not {classes}: set `num_classes` of its bbox_head."
+        )
+    return config
+
+
+def _inference(config: Any) -> dict[str, Any]:
+    """What of an mmdet config its detections depend on."""
+    from mmdet.utils import get_test_pipeline_cfg
+
+    model = {key: value for key, value in config.to_dict()["model"].items() if key != "train_cfg"}
+    return {"model": model, "pipeline": list(get_test_pipeline_cfg(config.copy()))}
+
+
+def _class_counts(model: Any, below: bool = False) -> list[int]:
+    """Every `num_classes` in or below a bbox_head."""
+    if isinstance(model, dict):
+        parts = [_class_counts(value, below or key == "bbox_head") for key, value in model.items()]
+        own = [model["num_classes"]] if below and "num_classes" in model else []
+        return own + [count for part in parts for count in part]
+    return [count for each in model for count in _class_counts(each, below)] if isinstance(model, list) else []
+
+
+def _digest(checkpoint: Path | None) -> list[tuple[str, str]]:
+    """The bytes of a checkpoint, or of the model's files in a folder."""
+    if checkpoint is None:
+        return []
+    if checkpoint.is_dir():
+        files = sorted(path for path in checkpoint.iterdir() if path.suffix in (".json", ".safetensors"))
+        return [(path.name, *_digest(path)[0][1:]) for path in files]
+    with checkpoint.open("rb") as file:
+        return [("", hashlib.file_digest(file, "blake2b").hexdigest())]
+
+
+def _kind(entry: Entry) -> Any:
+    """The class behind a backend's name."""
+    module, _, name = BACKENDS.get(entry.backend, entry.backend).partition(":")
+    found = getattr(_imported(module, entry), name, None)
+    if not callable(found):
+        raise SaodError(f"'{entry.name}': {module} has no class {name}: mend its `backend`.")
+    return found
+
+
+def _imported(module: str, entry: Entry) -> Any:
+    """A module, which for a user's own class may lie beside the TOML file."""
+    if entry.folder is not None and str(entry.folder) not in sys.path:
+        sys.path.append(str(entry.folder))
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a user's module may raise anything
+        extra = f"pip install 'saod-ray[{entry.backend}]'"
+        remedy = extra if entry.backend in BACKENDS else f"install it, or put it into {entry.folder}"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SaodError(f"'{entry.name}': {module} cannot be imported ({reason}): {remedy}.") from None

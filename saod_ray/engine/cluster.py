@@ -1,0 +1,45 @@
+"""A Ray cluster for as long as it is needed: one of our own on this machine, or one that runs already."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from saod_ray.errors import SaodError
+
+# before ray is imported: quiet, nothing reported to anyone, and no warnings about its own past
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+LOOPBACK = {"_node_ip_address": "127.0.0.1"}
+
+
+@contextmanager
+def connected(address: str | None, cpus: int | None = None, gpus: int | None = None) -> Iterator[None]:
+    """Ray, connected. Without an address a private cluster listens on loopback alone and ends with the work."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
+    mine: dict[str, Any] = (
+        {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False, **LOOPBACK}
+    )
+    try:
+        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
+    except ConnectionError as error:
+        raise SaodError(
+            f"There is no Ray cluster at '{address}' ({error}): start it, or leave --address out."
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

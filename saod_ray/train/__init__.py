@@ -1,0 +1,1 @@
+"""Training a detector: Ray Train around mmengine's runner."""

@@ -1,0 +1,279 @@
+"""A training from its settings to weights: on Ray, resumed when it was killed, with a record of what happened.
+
+WEIGHTS/USE_CASE/NAME.json          settings, written first; with losses, accuracy and packages when it is done
+WEIGHTS/USE_CASE/NAME.checkpoints/  Ray Train's folder while the training runs
+WEIGHTS/USE_CASE/NAME.png           the losses over the epochs
+WEIGHTS/USE_CASE/NAME.safetensors   the weights in half precision, where detectors are looked for
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saod_ray.config import UseCase
+from saod_ray.data import sources
+from saod_ray.data.manifest import Manifest, first
+from saod_ray.data.raw import Progress
+from saod_ray.detect import registry
+from saod_ray.errors import SaodError
+from saod_ray.files import Folder
+from saod_ray.train.settings import Settings, Step
+
+PACKAGES = ("torch", "mmdet", "mmengine", "ray", "numpy", "opencv-python")
+POLL = 0.2  # seconds between two looks at the board
+TRIES = 3  # a worker that dies is replaced so often
+
+
+class Machine(NamedTuple):
+    """Where a training runs; without a number of GPUs a worker has one where the cluster has any."""
+
+    address: str | None = None
+    cpus_per_worker: int = 1
+    gpus_per_worker: float | None = None
+
+
+def prepare(
+    case: UseCase,
+    detector: str,
+    weights: Path,
+    workers: int,
+    wishes: dict[str, Any],
+    progress: Progress | None = None,
+) -> Training:
+    """A training of a detector, its recipe with a user's wishes: epochs, batch_size, learning_rate, seed, init, limit."""
+    from saod_ray.train.recipe import config_of
+
+    classes, manifests = sources.read_training(case, progress)
+    if wishes.get("limit"):
+        manifests["train"] = first(manifests["train"], wishes["limit"])
+    name, config_name = _which(case, detector)
+    config = config_of(config_name, len(classes.names))
+    base = config.auto_scale_lr.base_batch_size
+    batch = wishes.get("batch_size") or base
+    settings = Settings(
+        detector=name,
+        config=config_name,
+        use_case=case.name,
+        classes=classes.names,
+        images=manifests["train"].images.height,
+        epochs=wishes.get("epochs") or config.train_cfg.max_epochs,
+        batch_size=batch,
+        learning_rate=wishes.get("learning_rate") or config.optim_wrapper.optimizer.lr * batch / base,
+        seed=wishes.get("seed") or 0,
+        workers=workers,
+        init=str(wishes["init"].resolve()) if wishes.get("init") else None,
+    )
+    return Training(weights, settings, case, manifests)
+
+
+def _which(case: UseCase, detector: str) -> tuple[str, str]:
+    """A detector's name and config: the use case's own, else the paper's; or a file."""
+    if detector.endswith(".py"):
+        return Path(detector).stem, str(Path(detector).resolve())
+    if case.name not in registry.use_cases():
+        return detector, f"paper/{detector}"
+    (entry,) = registry.choose(case.name, detector)
+    return entry.name, entry.config
+
+
+class Training:
+    """One training in one folder."""
+
+    def __init__(self, weights: Path, settings: Settings, case: UseCase, manifests: dict[str, Manifest]) -> None:
+        self.settings, self._case, self._manifests = settings, case, manifests
+        self._path = weights.resolve() / settings.use_case
+        self._folder = Folder(str(self._path))
+        self._step: Step | None = None
+
+    def file(self, suffix: str) -> Path:
+        """One of its files: safetensors, json, png, checkpoints."""
+        return self._path / f"{self.settings.detector}.{suffix}"
+
+    def begin(self) -> bool:
+        """Claim the folder; False where this very training is done already, and refused where another is."""
+        if not self.file("json").exists():
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._write({"settings": self.settings.as_dict(), "done": False})
+            return True
+        known = self.record()
+        other = [key for key, value in self._asked().items() if known["settings"].get(key) != value]
+        if other:
+            raise SaodError(
+                f"{self.file('json')} is of a training with other settings ({', '.join(other)}): "
+                "say --weights ANOTHER, or remove it."
+            )
+        return not known["done"]
+
+    def record(self) -> dict[str, Any]:
+        """What was written when it was done."""
+        return json.loads(self.file("json").read_text())
+
+    def _asked(self) -> dict[str, Any]:
+        return json.loads(json.dumps(self.settings.as_dict()))
+
+    @property
+    def now(self) -> str:
+        """How far it is, in words."""
+        step = self._step
+        return f", epoch {step.epoch} of {step.epochs}, loss {step.losses['loss']:.3f}" if step else ""
+
+    @property
+    def images(self) -> int:
+        """How many images it trains on."""
+        return self._manifests["train"].images.height
+
+    def run(self, machine: Machine, progress: Progress) -> None:
+        """Train, from the last checkpoint where there is one, and keep what came out."""
+        from saod_ray.engine.cluster import connected
+
+        cpus = machine.cpus_per_worker * self.settings.workers
+        with (
+            self._folder.lock(
+                f"{self.settings.detector}.lock",
+                f"{self.file('json')} is being trained: wait for it, or say --weights ANOTHER.",
+            ),
+            connected(machine.address, cpus=max(cpus, os.cpu_count() or 1)),
+        ):
+            self._run(machine, progress)
+
+    def _run(self, machine: Machine, progress: Progress) -> None:
+        import ray
+        from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray.train.torch import TorchTrainer
+
+        from saod_ray.train.dataset import records
+        from saod_ray.train.worker import train_worker
+
+        gpus = machine.gpus_per_worker
+        if gpus is None:
+            gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
+        board = ray.remote(num_cpus=0)(Board).remote()
+        given = {
+            "settings": self.settings,
+            "records": records(self._manifests["train"]),
+            "root": self._case.root,
+            "threads": machine.cpus_per_worker,
+            "board": board,
+        }
+        trainer = TorchTrainer(
+            train_worker,
+            train_loop_config=given,
+            scaling_config=ScalingConfig(
+                num_workers=self.settings.workers,
+                use_gpu=gpus > 0,
+                resources_per_worker={"CPU": machine.cpus_per_worker, **({"GPU": gpus} if gpus else {})},
+            ),
+            run_config=RunConfig(
+                name=self.file("checkpoints").name,
+                storage_path=str(self._path),
+                failure_config=FailureConfig(max_failures=TRIES),
+                checkpoint_config=CheckpointConfig(num_to_keep=2),
+            ),
+        )
+        began = time.monotonic()
+
+        def told(step: Step) -> None:
+            self._step = step
+            progress(step.iteration, step.iterations)
+
+        with _following(board, told):
+            try:
+                result = trainer.fit()
+            except TrainingFailedError as error:
+                raise SaodError(_why(error)) from None
+        self._finish(result.checkpoint, time.monotonic() - began)
+
+    def _finish(self, checkpoint: Any, seconds: float) -> None:
+        """Weights, picture and record; the checkpoints go when all three are there."""
+        from saod_ray.train.accuracy import accuracy_of
+        from saod_ray.train.picture import curve
+        from saod_ray.train.weights import half, trained
+
+        with checkpoint.as_directory() as folder:
+            state, losses = trained(Path(folder))
+        self._folder.put(self.file("safetensors").name, half(state))
+        self._folder.put(self.file("png").name, curve(losses, self.settings))
+        found = accuracy_of(self.settings, self.file("safetensors"), self._manifests["val"], self._case.root)
+        self._write(
+            {
+                "settings": self.settings.as_dict(),
+                "done": True,
+                "iterations": len(losses),
+                "seconds_of_last_start": round(seconds, 1),
+                "loss": _tenths(losses),
+                "val": found,
+                "packages": {name: version(name) for name in PACKAGES},
+            }
+        )
+        shutil.rmtree(self.file("checkpoints"), ignore_errors=True)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._folder.put(self.file("json").name, json.dumps(record, indent=1, sort_keys=True).encode())
+
+
+def _why(error: Exception) -> str:
+    """What went wrong on the first worker that failed."""
+    failures = list(getattr(error, "worker_failures", {}).values()) or [error]
+    cause = getattr(failures[0], "cause", None) or failures[0]
+    lines = str(cause).strip().splitlines() or [type(cause).__name__]
+    return (
+        f"The training failed ({lines[-1]}): mend that and run the same command; it goes on from the last checkpoint."
+    )
+
+
+def _tenths(losses: list[dict[str, float]]) -> list[float]:
+    """The mean loss of each tenth of the training."""
+    count = min(10, len(losses))
+    cuts = [len(losses) * k // count for k in range(count + 1)]
+    parts = [losses[a:b] for a, b in pairwise(cuts)]
+    return [round(sum(each["loss"] for each in part) / len(part), 4) for part in parts]
+
+
+class Board:
+    """Where rank 0 tells its steps and the driver reads the last of them: a Ray actor."""
+
+    def __init__(self) -> None:
+        self._last: Step | None = None
+
+    def tell(self, step: Step) -> None:
+        """A step is done."""
+        self._last = step
+
+    def last(self) -> Step | None:
+        """The latest step."""
+        return self._last
+
+
+@contextmanager
+def _following(board: Any, told: Callable[[Step], None]) -> Iterator[None]:
+    """Call `told` with the latest step a few times a second, from another thread."""
+    import ray
+
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.wait(POLL):
+            try:
+                step = ray.get(board.last.remote())
+            except ray.exceptions.RayError:
+                return
+            if step is not None:
+                told(step)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()

@@ -27,8 +27,10 @@ from mmcv.ops import (  # noqa: E402
     modulated_deform_conv2d,
     nms,
     roi_align,
+    sigmoid_focal_loss,
     soft_nms,
 )
+from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction  # noqa: E402
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**32 - 1)
@@ -119,6 +121,32 @@ def convolved(image, offset, mask, weight, bias, stride, padding, dilation, grou
         cells = [(weight[o] * seen[o // share * inputs :][:inputs]).sum() for o in range(outputs)]
         result.append(torch.stack(cells) + bias)
     return torch.stack(result, 1).view(outputs, *offset.shape[1:])
+
+
+def attended(value, shapes, locations, weights) -> Tensor:
+    (images, _, heads, channels), queries = value.shape, locations.shape[1]
+    ends = torch.tensor([rows * columns for rows, columns in shapes]).cumsum(0).tolist()
+    seen = []
+    for n, q, h in product(range(images), range(queries), range(heads)):
+        total = value.new_zeros(channels)
+        for level, (rows, columns) in enumerate(shapes):
+            pixels = value[n, ends[level] - rows * columns : ends[level], h].T.view(channels, rows, columns)
+            for (x, y), weight in zip(locations[n, q, h, level], weights[n, q, h, level], strict=True):
+                total = total + weight * bilinear(pixels, y * rows - 0.5, x * columns - 0.5)
+        seen.append(total)
+    return torch.stack(seen).view(images, queries, heads * channels)
+
+
+def focal(logits: Tensor, target: Tensor, weight: Tensor | None, gamma: float, alpha: float) -> Tensor:
+    losses = []
+    for n, k in product(range(logits.shape[0]), range(logits.shape[1])):
+        p = torch.sigmoid(logits[n, k])
+        if target[n] == k:
+            loss = -alpha * (1 - p) ** gamma * torch.log(p)
+        else:
+            loss = -(1 - alpha) * p**gamma * torch.log(1 - p)
+        losses.append(loss if weight is None else loss * weight[target[n]])
+    return torch.stack(losses).view(logits.shape)
 
 
 # --- non-maximum suppression ------------------------------------------------------------------------------------------
@@ -290,6 +318,74 @@ def test_fresh_layers_are_plain_convolutions(module, share) -> None:
 def test_offsets_that_are_no_numbers_see_nothing(bad) -> None:
     layer = DeformConv2d(2, 3, 1)
     assert not layer(torch.ones(1, 2, 4, 4), torch.full((1, 2, 4, 4), bad)).any()
+
+
+# --- multi-scale deformable attention -----------------------------------------------------------------------------------
+
+
+@few
+@given(seeds, st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3), st.integers(1, 2))
+def test_deformable_attention(seed, shapes, points) -> None:
+    keys, heads, queries = sum(rows * columns for rows, columns in shapes), 2, 3
+    at = (2, queries, heads, len(shapes), points)
+    value, locations, weights = normal(seed, (2, keys, heads, 2), (*at, 2), at)
+    sizes = torch.tensor(shapes)
+    starts = torch.cat((sizes.new_zeros(1), sizes.prod(1).cumsum(0)[:-1]))
+    got = MultiScaleDeformableAttnFunction.apply(value, sizes, starts, locations, weights, 64)
+    expected = attended(value, shapes, locations, weights)
+    close(got, expected)
+    same_gradients(got, expected, value, locations, weights)
+
+
+def test_deformable_attention_adds_to_the_gradients_it_is_given() -> None:
+    value, locations, weights, sent = (
+        tensor.detach() for tensor in normal(8, (1, 6, 1, 2), (1, 2, 1, 1, 3, 2), (1, 2, 1, 1, 3), (1, 2, 2))
+    )
+    sizes, starts = torch.tensor([[2, 3]]), torch.tensor([0])
+    fresh, used = ([torch.full_like(each, start) for each in (value, locations, weights)] for start in (0, 3))
+    for grads in (fresh, used):
+        ops.ms_deform_attn_backward(value, sizes, starts, locations, weights, sent, *grads, im2col_step=64)
+    for one, other in zip(fresh, used, strict=True):
+        assert one.any()
+        close(other, one + 3)
+
+
+# --- focal loss -------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(
+    seeds,
+    st.sampled_from([0.0, 0.5, 2.0]),
+    st.sampled_from([0.25, 0.6]),
+    st.booleans(),
+    st.sampled_from(["none", "sum", "mean"]),
+)
+def test_focal_loss(seed, gamma, alpha, weighted, reduction) -> None:
+    logits, weight = normal(seed, (6, 3), (3,))
+    # class 3 is background; mmcv has no weight for it
+    target = torch.randint(0, 3 if weighted else 4, (6,), generator=torch.Generator().manual_seed(seed))
+    weight = weight.detach() if weighted else None
+    expected = focal(logits, target, weight, gamma, alpha)
+    expected = {"none": expected, "sum": expected.sum(), "mean": expected.sum() / 6}[reduction]
+    got = sigmoid_focal_loss(logits, target, gamma, alpha, weight, reduction)
+    close(got, expected)
+    same_gradients(got, expected, logits)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_of_huge_logits_is_finite(gamma) -> None:
+    logits = torch.tensor([[1e4, -1e4, 1e4, -1e4]]).requires_grad_()
+    got = sigmoid_focal_loss(logits, torch.tensor([3]), gamma, 0.25, None, "none")
+    close(got, torch.tensor([[0.75e4, 0, 0.75e4, 0.25e4]]), 1e-6)
+    close(torch.autograd.grad(got.sum(), logits)[0], torch.tensor([[0.75, 0, 0.75, -0.25]]), 1e-6)
+
+
+def test_focal_loss_of_nothing() -> None:
+    (logits,) = normal(0, (0, 3))
+    got = sigmoid_focal_loss(logits, torch.zeros(0, dtype=torch.long), 2.0, 0.25, None, "sum")
+    assert got.item() == 0
+    assert torch.autograd.grad(got, logits)[0].shape == (0, 3)
 
 
 # --- the module -------------------------------------------------------------------------------------------------------

@@ -30,13 +30,13 @@ def rs_rcnn(classes: int) -> Config:
 
 
 def rank_and_sort(model: Config) -> None:
-    """Turn a Faster R-CNN into a Rank & Sort R-CNN. Nothing is sampled: the loss balances what it is given."""
+    """Turn a Faster R-CNN into a Rank & Sort R-CNN. All anchors and proposals count: the loss needs no sampling."""
     rpn, head = model.rpn_head, model.roi_head.bbox_head
     rpn.update(type="RankSortRPNHead", reg_decoded_bbox=True, loss_bbox=GIOU)
     rpn.bbox_coder.target_stds = STDS
     head.update(type="RankSortBBoxHead", reg_decoded_bbox=True, loss_bbox=GIOU)
-    for stage in (model.train_cfg.rpn, model.train_cfg.rcnn):
-        stage.sampler = {"type": "PseudoSampler"}
+    model.train_cfg.rpn.sampler = {"type": "PseudoSampler"}
+    model.train_cfg.rcnn.sampler.update(num=10**6, pos_fraction=1.0)
 
 
 def nll_rcnn(classes: int) -> Config:

@@ -1,0 +1,172 @@
+"""Images a second of our detectors against mmdet's inference_detector, and what uncertainties cost: python -m benchmarks.detect.
+
+Both have the same random weights, the same images and one thread. A threshold is chosen for each detector with which
+about a hundred detections an image pass: 100 are the most, and trained detectors have fewer. The least CPU time of alternating rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import cv2
+import numpy as np
+import torch
+from mmengine.config import Config
+
+from saod_ray.config import DetectorSpec
+from saod_ray.detect import adapter
+from saod_ray.detect.adapter import MmdetDetector
+from saod_ray.detect.carrying import CarryingBox
+from saod_ray.detect.configs import named
+from saod_ray.detect.detections import Detections
+from saod_ray.detect.mmdetection import quiet
+from tests.corrupt import pictures
+
+from mmcv.transforms import Compose  # isort: skip
+from mmdet.apis import inference_detector  # isort: skip
+from mmdet.registry import MODELS  # isort: skip
+from mmdet.utils import get_test_pipeline_cfg  # isort: skip
+
+DETECTORS = ("f-rcnn", "rs-rcnn", "atss", "d-detr", "nll-rcnn", "es-rcnn")
+ENOUGH = 95  # detections an image, of at most 100
+Images = list[np.ndarray]
+
+
+class Setting(NamedTuple):
+    """One family of models, and the images they are tried on."""
+
+    family: str
+    classes: int
+    images: Images
+    batches: Sequence[int]
+    rounds: int
+
+
+def main() -> None:
+    options = _options()
+    warnings.simplefilter("ignore")  # mmdet's, of its own calls
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    settings = [Setting("small", 5, _photographs(8, 256, 256), (1, 2, 8), options.rounds)]
+    if options.paper:
+        settings.append(Setting("paper", 80, _photographs(2, 480, 640), (1, 2), 2))
+    print(f"{'images a second':18} batch       mmdet        ours     ratio  with uncertainties  detections  difference")
+    for setting in settings:
+        for name in options.detectors if setting.family == "small" else ("f-rcnn", "atss"):
+            _try(f"{setting.family}/{name}", setting)
+
+
+def _options() -> Any:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--detectors", nargs="+", choices=DETECTORS, default=DETECTORS)
+    parser.add_argument("--rounds", type=int, default=8, help="of each; the least time counts")
+    parser.add_argument("--paper", action="store_true", help="F-RCNN and ATSS of the paper's size too (minutes)")
+    return parser.parse_args()
+
+
+def _photographs(many: int, height: int, width: int) -> Images:
+    return [pictures.photograph(height, width, seed) for seed in range(many)]
+
+
+def _try(name: str, setting: Setting) -> None:
+    config, images = _config(name, setting), setting.images
+    ours, bare = _ours(name, config, setting), _ours(name, config, setting, carries=False)
+    theirs = _theirs(config, ours)
+    _choose_threshold(ours, [ours.model, bare.model, theirs], images[: len(images) // 2])
+    steps = get_test_pipeline_cfg(config)
+    prepare = Compose(
+        [{"type": "mmdet.LoadImageFromNDArray"}, *steps[1:]]
+    )  # once: by default it is built at every call
+    bgr = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in images]
+    found, expected = ours.detect(images), inference_detector(theirs, bgr, prepare)
+    for batch in setting.batches:
+        ours.batch_size = bare.batch_size = batch
+        work = [
+            lambda: inference_detector(theirs, bgr, prepare),
+            lambda: bare.detect(images),
+            lambda: ours.detect(images),
+        ]
+        peer, without, cost = (len(images) / seconds for seconds in _least(work, setting.rounds))
+        # a head of ours carries its logits by nature: there is none without
+        added = (
+            ""
+            if isinstance(getattr(_stage(bare.model), "bbox_head", None), CarryingBox)
+            else f"{without / cost - 1:+.1%}"
+        )
+        print(
+            f"{name:18} {batch:5} {peer:11.2f} {cost:11.2f} {cost / peer:9.2f} {added:>19} "
+            f"{np.mean([len(each.score) for each in found]):11.0f} {_difference(found, expected):11.1e}",
+            flush=True,
+        )
+
+
+def _config(name: str, setting: Setting) -> Config:
+    config = named(name, setting.classes)
+    steps = config.test_dataloader.dataset.pipeline
+    if not any(step.type == "Resize" for step in steps):  # mmdet asks for the factor that it writes
+        steps.insert(1, {"type": "Resize", "scale": setting.images[0].shape[1::-1], "keep_ratio": True})
+    return config
+
+
+def _ours(name: str, config: Config, setting: Setting, carries: bool = True) -> MmdetDetector:
+    torch.manual_seed(0)
+    spec = DetectorSpec(name=name, classes=tuple(str(k) for k in range(setting.classes)), fingerprint="")
+    if carries:
+        return MmdetDetector(spec, config, None)
+    with patch.object(adapter, "carry"):
+        return MmdetDetector(spec, config, None)
+
+
+def _theirs(config: Config, ours: MmdetDetector) -> Any:
+    with quiet():
+        model = MODELS.build(deepcopy(config.model)).eval()
+    model.load_state_dict(ours.model.state_dict())
+    model.cfg = config
+    return model
+
+
+def _stage(model: Any) -> Any:
+    """What post-processes."""
+    return model.roi_head if hasattr(model, "roi_head") else model.bbox_head
+
+
+def _choose_threshold(detector: MmdetDetector, models: list[Any], images: Images) -> None:
+    """The highest threshold, to a thousandth of it, with which enough pass; a DETR has none and returns its best."""
+    settings = [_stage(model).test_cfg for model in models]
+    if "score_thr" not in settings[0]:
+        return
+    low, high = 1e-6, 1.0
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        for each in settings:
+            each.score_thr = middle
+        enough = np.mean([len(each.score) for each in detector.detect(images)]) >= ENOUGH
+        low, high = (middle, high) if enough else (low, middle)
+    for each in settings:
+        each.score_thr = low
+
+
+def _least(work: list[Callable[[], object]], rounds: int) -> list[float]:
+    """CPU seconds of each, in turn."""
+    times: list[list[float]] = [[] for _ in work]
+    for _ in range(rounds):
+        for each, own in zip(work, times, strict=True):
+            began = time.process_time()
+            each()
+            own.append(time.process_time() - began)
+    return [min(own) for own in times]
+
+
+def _difference(found: list[Detections], expected: list[Any]) -> float:
+    pairs = zip(found, expected, strict=True)
+    return max(float(np.abs(each.score - peer.pred_instances.scores.numpy()).max()) for each, peer in pairs)
+
+
+if __name__ == "__main__":
+    main()

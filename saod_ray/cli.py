@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from saod_ray.config import ScoreSettings
     from saod_ray.store.building import Status
+    from saod_ray.store.store import Store
 
 # nothing here needs BLAS, and its idle threads cost more than it would do; a user's own setting stands
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,7 +51,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         code = cli.main(args=args, prog_name="saod-ray", standalone_mode=False)
     except SaodError as error:
-        code = _fail(str(error))
+        code = _fail(str(error), error.code)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "")
         code = 0
@@ -132,6 +134,15 @@ def _bar() -> Progress:
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
     return [name.strip() for name in value.split(",") if name.strip()] if value and value != "all" else None
+
+
+def _actors(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    low, _, high = value.partition(":")
+    if not low.isdigit() or not (high or low).isdigit() or not 1 <= int(low) <= int(high or low):
+        raise click.BadParameter(f"'{value}' is not MIN:MAX: give for instance 1:4.", context, parameter)
+    return int(low), int(high or low)
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
@@ -337,16 +348,24 @@ def score(
 ) -> None:
     """Compute every figure of the benchmark from STORE's detections, without any inference."""
     from saod_ray.config import ScoreSettings
-    from saod_ray.files import Folder, check_target
-    from saod_ray.report.results import encoded, results
-    from saod_ray.score.benchmark import Benchmark
+    from saod_ray.files import check_target
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)
-    names = opened.choose(detectors)
+    _score(opened, opened.choose(detectors), chosen, partial, out, as_json)
+
+
+def _score(
+    opened: Store, names: list[str], chosen: ScoreSettings, partial: bool, out: Path | None, as_json: bool
+) -> None:
+    """Score, write and show."""
+    from saod_ray.files import Folder
+    from saod_ray.report.results import encoded, results
+    from saod_ray.score.benchmark import Benchmark
+
     with _progress(f"scoring {', '.join(names)}") as progress:
         benchmark = Benchmark(opened, chosen, partial)
         scored = benchmark.score(names, progress)
@@ -360,6 +379,75 @@ def score(
         click.echo(text, nl=False)
         return
     _print_results(value, f"{folder.uri.rstrip('/')}/{file}")
+
+
+@cli.command()
+@click.option("--use-case", default="shapes", show_default=True, metavar="NAME|FILE", help="What is benchmarked.")
+@click.option("--detectors", default="all", show_default=True, metavar="all|A,B|FILE.toml")
+@click.option("--store", metavar="DIR|URI", help="[default: runs/USE_CASE]")
+@click.option("--data", metavar="DIR|URI", help="Where the data lies; the use case's own root by default.")
+@click.option("--weights", metavar="DIR", help="Where weights are kept; SAOD_WEIGHTS or ./weights by default.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N images of each split, to try it out.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the corruptions.")
+@click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…); a private local one by default.")
+@click.option("--actors", callback=_actors, metavar="MIN:MAX", help="Actors of a group of detectors.")
+@click.option("--group", type=click.IntRange(1), metavar="N", help="Detectors that share an actor.")
+@click.option("--batch-size", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
+@click.option("--max-errors", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE")
+@click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
+@click.option("--dry-run", is_flag=True, help="Say what there is to do, and stop.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+def run(
+    use_case: str,
+    detectors: str,
+    store: str | None,
+    data: str | None,
+    weights: str | None,
+    limit: int | None,
+    seed: int,
+    address: str | None,
+    actors: tuple[int, int] | None,
+    group: int | None,
+    batch_size: int,
+    unit_images: int,
+    max_errors: float,
+    retry_failed: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run detectors over a use case's splits into a store, and score it. Run it again to go on where it stopped."""
+    from saod_ray.config import ScoreSettings, UseCase
+    from saod_ray.detect.registry import weights_folder
+    from saod_ray.engine import plan as planning
+    from saod_ray.engine.cluster import connected
+    from saod_ray.engine.run import Job, Sizes, refuse_too_many, stream
+
+    case = UseCase.load(use_case, data)
+    uri = store or f"runs/{case.name}"
+    sizes = Sizes(actors, group, batch_size, unit_images)
+    job = Job.of(case, uri, detectors, weights_folder(weights), seed)
+    made = job.plan(limit, sizes, retry_failed)
+    click.echo(planning.said(made), err=True)
+    if dry_run:
+        return 0
+    failed = dict.fromkeys(made.missing, 0)
+    done, total = 0, sum(made.missing.values())
+    if made.work:
+        with _progress(f"detecting on {case.name}") as progress, connected(address):
+
+            def told(receipt: Any) -> None:
+                nonlocal done
+                done += receipt.images
+                failed[receipt.detector] += receipt.failed
+                refuse_too_many(failed, {name: made.missing[name] + made.cached[name] for name in failed}, max_errors)
+                progress(done, total)
+
+            stream(job, made, sizes, told)
+    if limit is None:
+        job.compact()
+    _score(job.store, [spec.name for spec in job.specs], ScoreSettings(), limit is not None, None, as_json)
+    return 2 if any(failed.values()) else 0
 
 
 def _print_results(value: dict[str, Any], path: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 class SaodError(Exception):
     """Something the user can mend; the message says what, where and what to do next."""
 
+    code = 1  # the exit code
+
 
 def some(items: Iterable[object], most: int = 5) -> str:
     """The first few items, and how many more there are.

@@ -28,6 +28,7 @@ from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.manifests import Built, Description
 from saod_ray.store.rows import Rows
+from saod_ray.store.units import superseded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,8 +143,10 @@ class Store:
         return sorted(set(names)) if names else known
 
     def pages(self, detector: str, split: str) -> list[Page]:
-        """The ledger of a detector's split."""
-        return ledger.pages(self.folder, detector, split)
+        """The ledger of a detector's split, without what larger shards supersede."""
+        found = ledger.pages(self.folder, detector, split)
+        gone = {page.unit for page in superseded(found)}
+        return [page for page in found if page.unit not in gone]
 
     def shards(self, detector: str, split: str) -> list[Shard]:
         """The shards of a detector's split, in an order that depends on nothing but their names."""

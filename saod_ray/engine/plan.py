@@ -1,0 +1,154 @@
+"""What a run has to do: ranges of images that some detector's shards in the store do not cover.
+
+A range is named by its place in the split's manifest, and its shard by a digest of all that it is made from. A range
+that lies within another that is valid is superseded by it, so that small shards can be put together at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from saod_ray.config import DetectorSpec, source_of
+from saod_ray.errors import SaodError, some
+from saod_ray.store import ledger
+from saod_ray.store.ledger import Page
+from saod_ray.store.store import Store
+from saod_ray.store.units import RUN, Unit
+
+FORMAT = 1  # of shards: raise it when the same inputs give other rows
+UNIT_IMAGES = 128
+
+
+@dataclass(frozen=True)
+class Work:
+    """A unit and the detectors that miss it."""
+
+    unit: Unit
+    detectors: tuple[str, ...]
+
+
+@dataclass
+class Plan:
+    """The work in the order of the splits, and what is there already."""
+
+    work: list[Work] = field(default_factory=list)
+    cached: dict[str, int] = field(default_factory=dict)  # images of a detector that need not be done
+    missing: dict[str, int] = field(default_factory=dict)
+    stale: list[Page] = field(default_factory=list)
+
+    @property
+    def images(self) -> int:
+        """How many images are decoded, each once for all detectors."""
+        return sum(work.unit.stop - work.unit.start for work in self.work)
+
+
+class Inputs:
+    """The images of a store's splits, and digests of all that a shard is made from."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store, self.seed = store, seed
+        self.manifest = cache(store.manifest)
+        self._digests = cache(self._image_digests)
+
+    def images(self, split: str) -> pl.DataFrame:
+        """The images of a split, in the order that ranges count."""
+        return self.manifest(source_of(split)).images
+
+    def key(self, fingerprint: str, unit: Unit) -> str:
+        """The name of a shard: the same work has the same name everywhere."""
+        seed = str(self.seed) if unit.severity else ""
+        state = hashlib.blake2b("\0".join([str(FORMAT), fingerprint, unit.split, seed]).encode(), digest_size=16)
+        state.update(b"".join(self._digests(unit.split)[unit.start : unit.stop]))
+        return state.hexdigest()
+
+    def _image_digests(self, split: str) -> list[bytes]:
+        """Of every image: its id, its file's name, and in pseudo-OOD its objects, which are blanked."""
+        images = self.images(split)
+        boxes = boxes_by_image(self.manifest(source_of(split)).objects) if split == "pseudo-ood" else {}
+        digests = []
+        for image_id, name in images.select("image_id", "file_name").iter_rows():
+            text = f"{image_id}\0{name}\0".encode()
+            digests.append(hashlib.blake2b(text + boxes.get(image_id, np.zeros(0)).tobytes(), digest_size=16).digest())
+        return digests
+
+
+def boxes_by_image(objects: pl.DataFrame) -> dict[int, np.ndarray]:
+    """x, y, w, h of each image's objects."""
+    parts = objects.partition_by("image_id", as_dict=True, maintain_order=True)
+    return {int(key[0]): part.select("x", "y", "w", "h").to_numpy() for key, part in parts.items()}
+
+
+def plan(
+    inputs: Inputs,
+    specs: Sequence[DetectorSpec],
+    limit: int | None = None,
+    unit_images: int = UNIT_IMAGES,
+    retry_failed: bool = False,
+) -> Plan:
+    """What is missing of every split, all of it or the first images alone."""
+    made = Plan(cached={spec.name: 0 for spec in specs}, missing={spec.name: 0 for spec in specs})
+    for split in inputs.store.splits:
+        count = min(limit or inputs.images(split).height, inputs.images(split).height)
+        ranges: dict[tuple[int, int], list[str]] = {}
+        for spec in specs:
+            lacking = ~_covered(inputs, spec, split, made, retry_failed)[:count]
+            made.missing[spec.name] += int(lacking.sum())
+            made.cached[spec.name] += count - int(lacking.sum())
+            for start, stop in _runs(lacking, unit_images):
+                ranges.setdefault((start, stop), []).append(spec.name)
+        made.work += [Work(Unit(split, *each), tuple(names)) for each, names in sorted(ranges.items())]
+    return made
+
+
+def _covered(inputs: Inputs, spec: DetectorSpec, split: str, made: Plan, retry_failed: bool) -> np.ndarray:
+    """Which images a detector's valid pages cover; others are stale, and imported ones are not ours to touch."""
+    covered = np.zeros(inputs.images(split).height, bool)
+    for page in ledger.pages(inputs.store.folder, spec.name, split):
+        if page.origin.kind != RUN:
+            raise SaodError(
+                f"{inputs.store.uri} holds imported detections of '{spec.name}' on {split}: use another store."
+            )
+        unit = Unit.named(split, page.unit)
+        failed = retry_failed and any(shard.failed for shard in page.shards)
+        if unit.stop > len(covered) or failed or page.origin.sha256 != inputs.key(spec.fingerprint, unit):
+            made.stale.append(page)
+        else:
+            covered[unit.start : unit.stop] = True
+    return covered
+
+
+def _runs(lacking: np.ndarray, length: int) -> list[tuple[int, int]]:
+    """Ranges of True, cut where a multiple of the length lies.
+
+    >>> _runs(np.array([0, 1, 1, 1, 0, 1], bool), 2)
+    [(1, 2), (2, 4), (5, 6)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], lacking.astype(np.int8), [0]])))
+    found = []
+    for start, stop in edges.reshape(-1, 2).tolist():
+        cuts = [start, *range((start // length + 1) * length, stop, length), stop]
+        found += list(pairwise(cuts))
+    return found
+
+
+def discard(store: Store, pages: Sequence[Page]) -> None:
+    """Take stale pages out of the store: first the page, then the shards that it lists."""
+    for page in pages:
+        store.folder.delete(ledger.page_name(page.detector, page.split, page.unit))
+        for shard in page.shards:
+            store.folder.delete(store.shard_file(page.detector, page.split, shard.name))
+
+
+def said(made: Plan) -> str:
+    """The plan in one sentence."""
+    detectors = [f"{name} {missing:,}" for name, missing in made.missing.items() if missing]
+    if not detectors:
+        return "nothing to do: every image of every split is there for every detector"
+    return f"{len(made.work):,} units, {made.images:,} images to decode; to detect: {some(detectors, 9)}"

@@ -1,0 +1,75 @@
+"""A pool of actors that hold the same detectors. The driver hands them jobs, replaces those that die, and lets them go."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from saod_ray.engine.workers import Crew
+
+IDLE = 30.0  # seconds after which an actor that has nothing to do is let go
+
+
+class Size(NamedTuple):
+    """How many actors a pool has at least while there is work, and at most."""
+
+    low: int
+    high: int
+
+
+@dataclass
+class Pool:
+    """Actors are started, get ready, are idle or busy; `J` jobs wait in the queue."""
+
+    crew: Crew
+    size: Size
+    start: Callable[[Crew], Any]
+    queue: deque[Any] = field(default_factory=deque)
+    starting: dict[Any, Any] = field(default_factory=dict)  # ready call → actor
+    idle: dict[Any, float] = field(default_factory=dict)  # actor → since when
+    busy: dict[Any, Any] = field(default_factory=dict)  # call → actor
+    started: int = 0
+    lost: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its detectors."""
+        return tuple(entry.name for entry in self.crew.entries)
+
+    @property
+    def actors(self) -> int:
+        """How many there are, ready or not."""
+        return len(self.starting) + len(self.idle) + len(self.busy)
+
+    def grow(self) -> list[Any]:
+        """Start actors: up to the least number where there is work, and one more for a queue as long as the pool."""
+        wanted = self.size.low if self.queue or self.busy else 0
+        if len(self.queue) > self.actors >= wanted and not self.starting:
+            wanted = self.actors + 1
+        calls = []
+        while self.actors < min(wanted, self.size.high):
+            actor = self.start(self.crew)
+            call = actor.ready.remote()
+            self.starting[call] = actor
+            self.started += 1
+            calls.append(call)
+        return calls
+
+    def shrink(self, kill: Callable[[Any], None], is_over: bool) -> None:
+        """Let idle actors go: all where no work is left, else those beyond the least number that idled for long."""
+        for actor, since in list(self.idle.items()):
+            spare = self.actors > self.size.low and not self.queue and time.monotonic() - since > IDLE
+            if is_over or spare:
+                del self.idle[actor]
+                kill(actor)
+        if is_over:
+            for call, actor in list(self.starting.items()):
+                del self.starting[call]
+                kill(actor)
+
+    def rest(self, actor: Any) -> None:
+        """It has nothing to do."""
+        self.idle[actor] = time.monotonic()

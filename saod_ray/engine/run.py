@@ -1,0 +1,157 @@
+"""A benchmark run: plan, stream, put small shards together. Scoring reads the store afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saod_ray.config import DetectorSpec, UseCase
+from saod_ray.detect import registry
+from saod_ray.detect.registry import Entry
+from saod_ray.engine import plan as planning
+from saod_ray.engine.plan import Inputs, Plan, Work
+from saod_ray.engine.workers import Crew, Receipt
+from saod_ray.errors import SaodError
+from saod_ray.store.compaction import compact
+from saod_ray.store.store import Store, check_name
+
+CPU_ACTOR, CPU_DECODE = 0.75, 0.25  # of a core: each core has room for one of both
+AHEAD = 2  # units that are decoded before an actor asks for them
+
+
+class Sizes(NamedTuple):
+    """How a run is spread: actors of a group of detectors (None: by what the cluster has), and detectors in a group."""
+
+    actors: tuple[int, int] | None = None
+    group: int | None = None
+    batch_size: int = 2
+    unit_images: int = planning.UNIT_IMAGES
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run on what, into which store."""
+
+    case: UseCase
+    store: Store
+    entries: list[Entry]
+    specs: list[DetectorSpec]
+    weights: Path
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, case: UseCase, uri: str, detectors: str, weights: Path, seed: int) -> Job:
+        """Everything that can be refused is refused here, before anything is started."""
+        store = Store.of_use_case(uri, case)
+        classes = store.description.classes
+        entries = registry.choose(case.name, detectors)
+        for entry in entries:
+            check_name(entry.name)
+        specs = [registry.describe(entry, classes, weights) for entry in entries]
+        return cls(case, store, entries, specs, weights, Inputs(store, seed))
+
+    def plan(self, limit: int | None, sizes: Sizes, retry_failed: bool) -> Plan:
+        """What is missing."""
+        return planning.plan(self.inputs, self.specs, limit, sizes.unit_images, retry_failed)
+
+    def keys(self, work: Work) -> dict[str, str]:
+        """The shards of a unit, by detector."""
+        return {
+            spec.name: self.inputs.key(spec.fingerprint, work.unit)
+            for spec in self.specs
+            if spec.name in work.detectors
+        }
+
+    def compact(self) -> None:
+        """Few large shards instead of many small ones, where a split is complete."""
+        for spec in self.specs:
+            for split in self.store.splits:
+                key = lambda unit, spec=spec: self.inputs.key(spec.fingerprint, unit)  # noqa: E731
+                compact(self.store, spec.name, split, self.inputs.images(split).height, spec.fingerprint, key)
+
+
+def stream(job: Job, made: Plan, sizes: Sizes, told: Callable[[Receipt], None]) -> dict[str, Any]:
+    """Do a plan's work on the Ray cluster that is connected; returns what is worth knowing about how it went."""
+    import ray
+
+    from saod_ray.engine.pool import Pool, Size
+    from saod_ray.engine.stream import Limits, Stream
+    from saod_ray.engine.workers import Worker
+
+    planning.discard(job.store, made.stale)
+    has = ray.cluster_resources()
+    gpus, cpus = has.get("GPU", 0), has.get("CPU", 1)
+    busy = [k for k, spec in enumerate(job.specs) if made.missing[spec.name]]
+    groups = grouped(busy, sizes.group or _group(len(busy), gpus, cpus))
+    low, high = sizes.actors or _actors(len(groups), gpus, cpus)
+    ask: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": CPU_ACTOR}
+    actor = ray.remote(max_restarts=0, max_task_retries=0, **ask)(Worker)
+    pools = [
+        Pool(_crew(job, group, "cuda" if gpus else "cpu", sizes), Size(low, high), actor.remote) for group in groups
+    ]
+    room = min(has.get("object_store_memory", 2**31) * 0.3 / _bytes(job, made), len(groups) * high + AHEAD)
+    limits = Limits(job.case.root, 1 if gpus else CPU_DECODE, max(2, math.floor(room)))
+    Stream(job.inputs, pools, limits, told).run(made.work, job.keys)
+    return {"actors": {",".join(p.names): {"started": p.started, "lost": p.lost} for p in pools}}
+
+
+def _crew(job: Job, group: Sequence[int], device: str, sizes: Sizes) -> Crew:
+    return Crew(
+        entries=tuple(job.entries[k] for k in group),
+        specs=tuple(job.specs[k] for k in group),
+        classes=tuple(job.store.description.classes),
+        weights=job.weights,
+        store=job.store.uri if "://" in job.store.uri else str(Path(job.store.uri).resolve()),
+        device=device,
+        batch_size=sizes.batch_size,
+        threads=1,
+    )
+
+
+def grouped(numbers: Sequence[int], size: int) -> list[list[int]]:
+    """Groups of at most so many.
+
+    >>> grouped([0, 1, 4], 2)
+    [[0, 1], [4]]
+    """
+    return [list(numbers[k : k + size]) for k in range(0, len(numbers), size)]
+
+
+def _group(detectors: int, gpus: float, cpus: float) -> int:
+    """One detector an actor where each can have a GPU (or a core) of its own; else as many as it takes, all on a laptop."""
+    if gpus:
+        return max(1, math.ceil(detectors / gpus))
+    return 1 if cpus >= 2 * detectors else max(1, detectors)
+
+
+def _actors(groups: int, gpus: float, cpus: float) -> tuple[int, int]:
+    high = max(1, int((gpus or cpus) // max(groups, 1)))
+    return (1 if groups > 1 else high), high
+
+
+def _bytes(job: Job, made: Plan) -> float:
+    """Of a unit's pixels in memory, on average; 1 MB an image where its size is not known."""
+    work = made.work[0].unit
+    images = job.inputs.images(work.split)
+    pixels = (images["width"].cast(float) * images["height"].cast(float) * 3).fill_null(1e6).mean()
+    largest = max(each.unit.stop - each.unit.start for each in made.work)
+    return max(1.0, float(pixels or 1e6) * largest)  # type: ignore[arg-type]
+
+
+def refuse_too_many(failed: dict[str, int], totals: dict[str, int], most: float) -> None:
+    """End a run whose detectors fail on too many images."""
+    for name, count in failed.items():
+        if count > most * totals[name]:
+            raise TooManyFailedError(
+                f"'{name}' failed on {count:,} of {totals[name]:,} images, more than --max-errors {most}: look at the "
+                "`error` column of its shards, mend the cause, and run again with --retry-failed."
+            )
+
+
+class TooManyFailedError(SaodError):
+    """A run that failed on too many images."""
+
+    code = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from mmdet.utils import register_all_modules  # isort: skip
 from mmengine.config import Config  # isort: skip
 
 register_all_modules(init_default_scope=True)
+for about in (".*num_anchors.*", ".*torch.meshgrid.*", ".*requires_grad=True to a scalar.*"):
+    warnings.filterwarnings("ignore", about)  # mmdet's own past, of which a user can mend nothing
 
 
 def shipped(name: str) -> Config:

@@ -27,7 +27,7 @@ AT_ONCE = 32  # images in memory
 def accuracy_of(settings: Settings, weights: Path, val: Manifest, root: str) -> dict[str, Any]:
     """AP, AP50 and AP75 of the weights as they were written."""
     spec = DetectorSpec(name=settings.detector, classes=settings.classes, fingerprint="")
-    detector = MmdetDetector(spec, config_of(settings.config, len(settings.classes)), weights)
+    detector = MmdetDetector(spec, config_of(settings.config, len(settings.classes)), weights, threads=1)
     figures = accuracy(*detected(detector, val, root), zero_id_misses=False)
     return {name: round(figures[name], 4) for name in ("ap", "ap50", "ap75")}
 

@@ -20,7 +20,7 @@ class Settings:
     learning_rate: float
     seed: int
     workers: int
-    init: str | None  # weights that it begins with, where keys and shapes fit
+    init: str | None  # weights that it begins with, where keys and shapes fit: their file's name and digest
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -8,6 +8,7 @@ WEIGHTS/USE_CASE/NAME.safetensors   the weights in half precision, where detecto
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -71,9 +72,16 @@ def prepare(
         learning_rate=wishes.get("learning_rate") or config.optim_wrapper.optimizer.lr * batch / base,
         seed=wishes.get("seed") or 0,
         workers=workers,
-        init=str(wishes["init"].resolve()) if wishes.get("init") else None,
+        init=_known(wishes["init"]) if wishes.get("init") else None,
     )
-    return Training(weights, settings, case, manifests)
+    return Training(weights, settings, case, manifests, wishes.get("init"))
+
+
+def _known(init: Path) -> str:
+    """A file by its name and bytes: where it lies does not matter."""
+    if not init.is_file():
+        raise SaodError(f"There is no checkpoint {init}: give --init the weights to begin with.")
+    return f"{init.name} {hashlib.blake2b(init.read_bytes(), digest_size=8).hexdigest()}"
 
 
 def _which(case: UseCase, detector: str) -> tuple[str, str]:
@@ -89,8 +97,15 @@ def _which(case: UseCase, detector: str) -> tuple[str, str]:
 class Training:
     """One training in one folder."""
 
-    def __init__(self, weights: Path, settings: Settings, case: UseCase, manifests: dict[str, Manifest]) -> None:
-        self.settings, self._case, self._manifests = settings, case, manifests
+    def __init__(
+        self,
+        weights: Path,
+        settings: Settings,
+        case: UseCase,
+        manifests: dict[str, Manifest],
+        init: Path | None = None,
+    ) -> None:
+        self.settings, self._case, self._manifests, self._init = settings, case, manifests, init
         self._path = weights.resolve() / settings.use_case
         self._folder = Folder(str(self._path))
         self._step: Step | None = None
@@ -164,6 +179,7 @@ class Training:
             "root": self._case.root,
             "threads": machine.cpus_per_worker,
             "board": board,
+            "init": str(self._init.resolve()) if self._init else None,
         }
         trainer = TorchTrainer(
             train_worker,

@@ -37,7 +37,7 @@ def train_worker(given: dict[str, Any]) -> None:
     dataset = dataset_of(config, given["records"], given["root"], settings.classes)
     with tempfile.TemporaryDirectory() as work_dir, quiet():
         runner = Runner(**runner_settings(settings, config, dataset, work_dir))
-        runner.register_hook(Keeping(settings, given["board"]), priority="VERY_LOW")
+        runner.register_hook(Keeping(settings, given["board"], given["init"]), priority="VERY_LOW")
         runner.train()
 
 
@@ -48,8 +48,8 @@ class Keeping(Hook):
     an undisturbed one.
     """
 
-    def __init__(self, settings: Settings, board: Any) -> None:
-        self._settings, self._board = settings, board
+    def __init__(self, settings: Settings, board: Any, init: str | None) -> None:
+        self._settings, self._board, self._init = settings, board, init
         self._losses: list[dict[str, float]] = []
 
     def before_train(self, runner: Runner) -> None:
@@ -63,8 +63,8 @@ class Keeping(Hook):
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
                 self._restore(runner, Path(folder))
-        elif self._settings.init is not None:
-            _begin_with(model, Path(self._settings.init))
+        elif self._init is not None:
+            _begin_with(model, Path(self._init))
 
     def _restore(self, runner: Runner, folder: Path) -> None:
         state = torch.load(folder / STATE, map_location="cpu", weights_only=True)

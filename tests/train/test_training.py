@@ -134,4 +134,3 @@ def test_mistakes(data, tmp_path) -> None:
     assert "did you mean 'atss'" in said("--detector", "ats")
     assert "There is no config nowhere.py" in said("--detector", "nowhere.py")
     assert "There is no checkpoint" in said("--detector", "atss", "--init", "nowhere.pth")
-    assert "is not drawn" in saod_ray("train", "--detector", "atss", "--data", tmp_path).stderr

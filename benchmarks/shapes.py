@@ -1,0 +1,55 @@
+"""How good the detectors of shapes are, from the weights in the package: python -m benchmarks.shapes.
+
+Prints the table in docs/training.md: AP on val and id, and how far the scores lie above (over-confident) or below what
+LaECE wants of them on val: the share of true positives times their mean IoU, over the detections with a score of 0.3.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import saod_ray, workspace
+from saod_ray.config import UseCase
+from saod_ray.detect import registry
+from saod_ray.score.ap import accuracy
+from saod_ray.score.matching import TP, greedy
+from saod_ray.store.manifests import Built
+from saod_ray.train.accuracy import detected
+
+LEAST = 0.3
+TAU = 0.1
+
+
+def table() -> list[dict[str, object]]:
+    """A row a detector."""
+    place = workspace("shapes")
+    saod_ray("data", "build", "shapes", "--data", place)
+    case = UseCase.load("shapes", str(place))
+    built = Built(case)
+    classes, nowhere = built.description().classes, Path("/nowhere")  # the package's own weights count
+    rows = []
+    for entry in registry.every("shapes"):
+        detector = registry.build(entry, classes, nowhere, threads=1)
+        row: dict[str, object] = {"detector": entry.name}
+        for source in ("val", "id"):
+            split, objects = detected(detector, built.manifest(source), case.root)
+            figures = accuracy(split, objects, zero_id_misses=False)
+            row |= {f"AP {source}": figures["ap"], f"AP50 {source}": figures["ap50"]}
+            if source == "val":
+                sure = split.select(split.score >= LEAST)
+                matches = greedy(sure, objects, TAU, zero_id_misses=False)
+                hit = matches.state == TP
+                row["confidence"] = float(sure.score.mean() - np.where(hit, matches.iou, 0.0).mean())
+        rows.append(row)
+        print(
+            "| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |", flush=True
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    print("| detector | AP val | AP50 val | score - precision x IoU | AP id | AP50 id |\n|---|---|---|---|---|---|")
+    (workspace("shapes") / "table.json").write_text(json.dumps(table(), indent=1))

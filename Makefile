@@ -12,20 +12,20 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mmdet,ray]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mmdet,ray,report]'
 	$(BIN)/python -m saod_ray.score.warm
 	$(BIN)/python -m saod_ray.corrupt.warm
 	touch $(STAMP)
 
 demo: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo/run runs/demo
+	$(BIN)/saod-ray run
 
 test: setup
 	$(BIN)/python -m pytest -n 2
 
 check: setup
-	$(BIN)/ruff check saod_ray tests benchmarks examples
-	$(BIN)/ruff format --check saod_ray tests benchmarks examples
+	$(BIN)/ruff check saod_ray tests benchmarks examples jobs
+	$(BIN)/ruff format --check saod_ray tests benchmarks examples jobs
 	$(BIN)/mypy
 
 bench: setup

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,9 +20,12 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
-    from saod_ray.config import ScoreSettings
+    from saod_ray.config import ScoreSettings, UseCase
+    from saod_ray.engine.estimate import Estimate
+    from saod_ray.engine.workers import Receipt
+    from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.building import Status
     from saod_ray.store.store import Store
 
@@ -124,12 +128,58 @@ def _stages() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
         yield begin
 
 
-def _bar() -> Progress:
+def _bar(*more: ProgressColumn) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *more, TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def _bars(totals: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
+    """A callback `(name, images)` for work in several lanes: a bar each in a terminal, a line a minute elsewhere."""
+    from rich.progress import TextColumn
+
+    done = dict.fromkeys(totals, 0)
+    over = threading.Event()
+    began = time.monotonic()
+
+    def show() -> None:
+        if not sys.stderr.isatty():
+            while not over.wait(HEARTBEAT):
+                rate = sum(done.values()) / (time.monotonic() - began)
+                parts = [f"{name} {100 * done[name] / total:.0f} %" for name, total in totals.items()]
+                click.echo(f"{', '.join(parts)}; {rate:.1f} images a second", err=True)
+            return
+        with _bar(TextColumn("{task.completed:,}/{task.total:,} images"), TextColumn("{task.fields[rate]}")) as bar:
+            tasks = {name: bar.add_task(name, total=total, rate="") for name, total in totals.items()}
+            while not over.wait(0.1):
+                for name, task in tasks.items():
+                    speed = bar.tasks[task].speed
+                    bar.update(task, completed=done[name], rate=f"{speed:.1f}/s" if speed else "")
+
+    def update(name: str, images: int) -> None:
+        done[name] += images
+
+    shower = threading.Thread(target=show, daemon=True)
+    shower.start()
+    try:
+        yield update
+    finally:
+        over.set()
+        shower.join()
+
+
+def _draw(case: UseCase) -> None:
+    """Draw the scenes of a use case that is made here, unless they are there."""
+    from saod_ray.data import shapes
+    from saod_ray.files import Folder
+
+    if case.made_by is None or Folder(case.root).exists("shapes/made.json"):
+        return
+    with _progress("drawing scenes") as progress:
+        shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -339,27 +389,46 @@ def import_command(
 @click.option("--daq-weights", default="1,1,1", callback=_numbers, show_default=True, help="Of BA, IDQ and IDQ_T.")
 @click.option("--idq-weights", default="0.5,0.5", callback=_numbers, show_default=True, help="Of 1-LRP and 1-LaECE.")
 @click.option("--partial", is_flag=True, help="Score a store in which images are missing, and say so.")
+@click.option("--bootstrap", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+              help="Resample the images N times for 95 % intervals; 1000 are usual.")  # fmt: skip
+@click.option("--bootstrap-seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
+              help="What the resamples follow from.")  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of STORE/results.json."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of a table.")
 def score(
-    store: str, detectors: list[str] | None, partial: bool, out: Path | None, as_json: bool, **settings: Any
+    store: str,
+    detectors: list[str] | None,
+    partial: bool,
+    bootstrap: int,
+    bootstrap_seed: int,
+    out: Path | None,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Compute every figure of the benchmark from STORE's detections, without any inference."""
     from saod_ray.config import ScoreSettings
     from saod_ray.files import check_target
+    from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.store import Store
 
     chosen = ScoreSettings.of(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)
-    _score(opened, opened.choose(detectors), chosen, partial, out, as_json)
+    resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
+    _score(opened, opened.choose(detectors), chosen, partial, out, as_json, resamples)
 
 
 def _score(
-    opened: Store, names: list[str], chosen: ScoreSettings, partial: bool, out: Path | None, as_json: bool
+    opened: Store,
+    names: list[str],
+    chosen: ScoreSettings,
+    partial: bool,
+    out: Path | None,
+    as_json: bool,
+    resamples: Bootstrap | None = None,
 ) -> None:
     """Score, write and show."""
     from saod_ray.files import Folder
@@ -367,9 +436,9 @@ def _score(
     from saod_ray.score.benchmark import Benchmark
 
     with _progress(f"scoring {', '.join(names)}") as progress:
-        benchmark = Benchmark(opened, chosen, partial)
+        benchmark = Benchmark(opened, chosen, partial, resamples)
         scored = benchmark.score(names, progress)
-    value = results(benchmark.store, chosen, scored, partial)
+    value = results(benchmark.store, chosen, scored, partial, resamples)
     text = encoded(value)
     folder, file = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
     folder.put_if_other(file, text)
@@ -379,6 +448,43 @@ def _score(
         click.echo(text, nl=False)
         return
     _print_results(value, f"{folder.uri.rstrip('/')}/{file}")
+
+
+@cli.command()
+@click.argument("store")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.html", help="[default: STORE/report.html]")
+@click.option(
+    "--data", metavar="DIR|URI", help="Where the images lie, for pictures; the use case's own root by default."
+)
+@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR",
+              help="Write the charts there too, as SVG and PDF, and the tables as LaTeX.")  # fmt: skip
+def report(store: str, out: Path | None, data: str | None, figures: Path | None) -> None:
+    """Write STORE's results as one HTML file that needs no network: tables, charts, pictures, provenance."""
+    from saod_ray.files import check_target
+    from saod_ray.store.store import Store
+
+    if out is not None:
+        check_target(out)
+    click.echo(_report(Store.open(store), out, data, figures))
+
+
+def _report(opened: Store, out: Path | None, data: str | None, figures: Path | None) -> str:
+    """Write the report and say where it is."""
+    from saod_ray.files import Folder
+
+    try:
+        from saod_ray.report import page
+        from saod_ray.report.data import gather
+    except ModuleNotFoundError as error:
+        raise SaodError(f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
+    with _progress("making the report") as progress:
+        gathered = gather(opened, progress)
+        made = page.report(gathered, data)
+        for name, content in page.separate_files(gathered) if figures is not None else ():
+            Folder(str(figures)).put_if_other(name, content)
+    folder, file = (opened.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
+    folder.put_if_other(file, made)
+    return folder.shown(file) if out is None else str(out)
 
 
 @cli.command()
@@ -392,11 +498,19 @@ def _score(
 @click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…); a private local one by default.")
 @click.option("--actors", callback=_actors, metavar="MIN:MAX", help="Actors of a group of detectors.")
 @click.option("--group", type=click.IntRange(1), metavar="N", help="Detectors that share an actor.")
-@click.option("--batch-size", type=click.IntRange(1), default=2, show_default=True)
+@click.option(
+    "--gpus-per-actor", type=click.FloatRange(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one."
+)
+@click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True,
+              help="More is faster on GPUs, but the last bits then depend on which images share a batch.")  # fmt: skip
 @click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
 @click.option("--max-errors", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE")
 @click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
-@click.option("--dry-run", is_flag=True, help="Say what there is to do, and stop.")
+@click.option("--dry-run", is_flag=True, help="Say what there is to do and what it takes, and stop.")
+@click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors here for 20 seconds.")
+@click.option(
+    "--price", type=click.FloatRange(0), help="With --dry-run: of an hour of one actor (a GPU), for the cost."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def run(
     use_case: str,
@@ -409,11 +523,14 @@ def run(
     address: str | None,
     actors: tuple[int, int] | None,
     group: int | None,
+    gpus_per_actor: float | None,
     batch_size: int,
     unit_images: int,
     max_errors: float,
     retry_failed: bool,
     dry_run: bool,
+    probe: bool,
+    price: float | None,
     as_json: bool,
 ) -> int:
     """Run detectors over a use case's splits into a store, and score it. Run it again to go on where it stopped."""
@@ -421,33 +538,65 @@ def run(
     from saod_ray.detect.registry import weights_folder
     from saod_ray.engine import plan as planning
     from saod_ray.engine.cluster import connected
+    from saod_ray.engine.estimate import estimate
+    from saod_ray.engine.journal import Journal
     from saod_ray.engine.run import Job, Sizes, refuse_too_many, stream
 
     case = UseCase.load(use_case, data)
+    _draw(case)
     uri = store or f"runs/{case.name}"
-    sizes = Sizes(actors, group, batch_size, unit_images)
+    sizes = Sizes(actors, group, gpus_per_actor, batch_size, unit_images)
     job = Job.of(case, uri, detectors, weights_folder(weights), seed)
     made = job.plan(limit, sizes, retry_failed)
     click.echo(planning.said(made), err=True)
     if dry_run:
+        _print_estimates(estimate(job, made, probe, price), as_json)
         return 0
-    failed = dict.fromkeys(made.missing, 0)
-    done, total = 0, sum(made.missing.values())
+    failed = job.failed()
+    totals = {name: made.missing[name] + made.cached[name] for name in made.missing}
     if made.work:
-        with _progress(f"detecting on {case.name}") as progress, connected(address):
+        journal = Journal(job.store, made, {"detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()})
+        bars = {name: count for name, count in made.missing.items() if count}
+        with _bars(bars) as progress, journal.stage("detecting"), connected(address):
 
-            def told(receipt: Any) -> None:
-                nonlocal done
-                done += receipt.images
+            def told(receipt: Receipt) -> None:
+                journal.note(receipt)
                 failed[receipt.detector] += receipt.failed
-                refuse_too_many(failed, {name: made.missing[name] + made.cached[name] for name in failed}, max_errors)
-                progress(done, total)
+                refuse_too_many(failed, totals, max_errors)
+                progress(receipt.detector, receipt.images)
 
-            stream(job, made, sizes, told)
+            journal.facts = stream(job, made, sizes, told)
+        journal.close("done")
     if limit is None:
         job.compact()
+    failed = job.failed()
+    refuse_too_many(failed, totals, max_errors)
     _score(job.store, [spec.name for spec in job.specs], ScoreSettings(), limit is not None, None, as_json)
+    try:
+        click.echo(f"Report: {_report(job.store, None, case.root, None)}", err=True)
+    except SaodError as error:  # the results are there
+        click.echo(f"There is no report: {error}", err=True)
     return 2 if any(failed.values()) else 0
+
+
+def _print_estimates(found: list[Estimate], as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich import box
+    from rich.table import Table
+
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=1))
+        return
+    table = Table("detector", "to do", "there", "MB", "images/s", "hours", "cost", box=box.SIMPLE_HEAD)
+    for each in found:
+        known = [
+            f"{value:,.2f}" if value is not None else "?" for value in (each.images_a_second, each.hours, each.cost)
+        ]
+        table.add_row(each.detector, f"{each.missing:,}", f"{each.cached:,}", f"{each.bytes / 1e6:,.1f}", *known)
+    _stdout().print(table)
+    if any(each.missing and each.images_a_second is None for each in found):
+        click.echo("How fast a detector is here is not known yet: --probe measures it for 20 seconds.", err=True)
 
 
 def _print_results(value: dict[str, Any], path: str) -> None:
@@ -480,6 +629,54 @@ def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> N
         count = export_results(Store.open(store), detector, split, out, progress)
     line = json.dumps({"detector": detector, "split": split, "detections": count, "file": str(out)})
     click.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
+
+
+@cli.command()
+@click.argument("store_a")
+@click.argument("store_b", required=False)
+@click.option("--detectors", callback=_names, metavar="A,B",
+              help="Of one store: the two to compare. Of two stores: which ones; all that both have by default.")  # fmt: skip
+@click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, metavar="N",
+              help="Resample the images N times, on both sides alike, for 95 % intervals.")  # fmt: skip
+@click.option("--bootstrap-seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
+              help="What the resamples follow from.")  # fmt: skip
+@click.option("--partial", is_flag=True, help="Compare stores in which images are missing, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def diff(
+    store_a: str,
+    store_b: str | None,
+    detectors: list[str] | None,
+    bootstrap: int,
+    bootstrap_seed: int,
+    partial: bool,
+    as_json: bool,
+) -> None:
+    """Say what changed from STORE_A to STORE_B, or from one detector of STORE_A to another.
+
+    Each store is scored with the settings of its results.json, or the default ones. Nothing but caches is written.
+    """
+    from saod_ray.report import diff as comparing
+    from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.store.store import Store
+
+    resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
+    mine, theirs = Store.open(store_a), Store.open(store_b or store_a)
+    comparing.refuse_strangers(mine, theirs)
+    pairs = comparing.pairs_of(mine, theirs, detectors)
+    with _stages() as stage:
+        a, b = (
+            comparing.Side.of(store, list(names), partial, resamples, stage(f"scoring {', '.join(names)}"))
+            for store, names in zip((mine, theirs), zip(*pairs, strict=True), strict=True)
+        )
+    value = comparing.compared(a, b, pairs, resamples)
+    if as_json:
+        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        return
+    console = _stdout()
+    for pair in value["pairs"]:
+        console.print(comparing.diff_table(pair, value))
+    for line in comparing.remarks(value):
+        click.echo(line)
 
 
 @cli.command()
@@ -601,6 +798,7 @@ def train(
     from saod_ray.train.training import Machine, prepare
 
     case = UseCase.load(use_case, data)
+    _draw(case)
     with _progress("reading annotations") as progress:
         training = prepare(case, detector, weights_folder(weights), workers, wishes, progress)
     if training.begin():

@@ -13,8 +13,9 @@ from saod_ray.errors import SaodError
 # before ray is imported: quiet, nothing reported to anyone, and no warnings about its own past
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_TRAIN_V2_ENABLED": "1",
+    # Ray ends idle processes after a second, and a new one that decodes takes two seconds to begin
+    "RAY_idle_worker_killing_time_threshold_ms": "600000",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }

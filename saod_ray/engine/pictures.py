@@ -52,9 +52,13 @@ def _prepared(folder: Folder, wanted: Wanted, severity: int, seed: int) -> Pictu
         if corruption is not None:
             pixels = corrupt(pixels, corruption, severity, seed, wanted.image_id)
     except FileNotFoundError:
-        return Picture(wanted.image_id, None, corruption, f"There is no file {folder.shown(wanted.file_name)}.")
-    except (SaodError, OSError, MemoryError) as error:
-        return Picture(wanted.image_id, None, corruption, " ".join(str(error).split()) or type(error).__name__)
+        return Picture(wanted.image_id, None, corruption, f"There is no file {wanted.file_name}.")
+    except SaodError as error:
+        said = str(error).replace(folder.shown(wanted.file_name), wanted.file_name)  # wherever the data lies
+        return Picture(wanted.image_id, None, corruption, " ".join(said.split()))
+    except Exception as error:  # what decoding or corrupting raises is about this image
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return Picture(wanted.image_id, None, corruption, f"{wanted.file_name} cannot be prepared ({reason}).")
     return Picture(wanted.image_id, pixels, corruption, None)
 
 

@@ -18,6 +18,7 @@ import polars as pl
 from saod_ray.config import DetectorSpec, source_of
 from saod_ray.errors import SaodError, some
 from saod_ray.store import ledger
+from saod_ray.store.compaction import IMAGES
 from saod_ray.store.ledger import Page
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN, Unit
@@ -68,6 +69,11 @@ class Inputs:
         state.update(b"".join(self._digests(unit.split)[unit.start : unit.stop]))
         return state.hexdigest()
 
+    def is_valid(self, page: Page, fingerprint: str) -> bool:
+        """Whether a page was made from what its images are now."""
+        unit = Unit.named(page.split, page.unit)
+        return unit.stop <= self.images(page.split).height and page.origin.sha256 == self.key(fingerprint, unit)
+
     def _image_digests(self, split: str) -> list[bytes]:
         """Of every image: its id, its file's name, and in pseudo-OOD its objects, which are blanked."""
         images = self.images(split)
@@ -110,22 +116,26 @@ def plan(
 def _covered(inputs: Inputs, spec: DetectorSpec, split: str, made: Plan, retry_failed: bool) -> np.ndarray:
     """Which images a detector's valid pages cover; others are stale, and imported ones are not ours to touch."""
     covered = np.zeros(inputs.images(split).height, bool)
-    for page in ledger.pages(inputs.store.folder, spec.name, split):
+    pages = ledger.pages(inputs.store.folder, spec.name, split)
+    # after the pages: a shard is there before the page that lists it
+    files = set(inputs.store.folder.list(f"detections/{spec.name}/{split}"))
+    for page in pages:
         if page.origin.kind != RUN:
             raise SaodError(
                 f"{inputs.store.uri} holds imported detections of '{spec.name}' on {split}: use another store."
             )
         unit = Unit.named(split, page.unit)
         failed = retry_failed and any(shard.failed for shard in page.shards)
-        if unit.stop > len(covered) or failed or page.origin.sha256 != inputs.key(spec.fingerprint, unit):
+        gone = any(f"{shard.name}.parquet" not in files for shard in page.shards)
+        if gone or failed or not inputs.is_valid(page, spec.fingerprint):
             made.stale.append(page)
         else:
             covered[unit.start : unit.stop] = True
     return covered
 
 
-def _runs(lacking: np.ndarray, length: int) -> list[tuple[int, int]]:
-    """Ranges of True, cut where a multiple of the length lies.
+def _runs(lacking: np.ndarray, length: int, large: int = IMAGES) -> list[tuple[int, int]]:
+    """Ranges of True, cut where a multiple of the length lies, and where a large shard ends.
 
     >>> _runs(np.array([0, 1, 1, 1, 0, 1], bool), 2)
     [(1, 2), (2, 4), (5, 6)]
@@ -133,17 +143,24 @@ def _runs(lacking: np.ndarray, length: int) -> list[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[0], lacking.astype(np.int8), [0]])))
     found = []
     for start, stop in edges.reshape(-1, 2).tolist():
-        cuts = [start, *range((start // length + 1) * length, stop, length), stop]
-        found += list(pairwise(cuts))
+        cuts = {start, stop, *_multiples(start, stop, length), *_multiples(start, stop, large)}
+        found += list(pairwise(sorted(cuts)))
     return found
 
 
+def _multiples(start: int, stop: int, of: int) -> range:
+    return range((start // of + 1) * of, stop, of)
+
+
 def discard(store: Store, pages: Sequence[Page]) -> None:
-    """Take stale pages out of the store: first the page, then the shards that it lists."""
+    """Take stale pages out of the store: first the page, then its shards. One that another run replaced since stays."""
+    places = {(page.detector, page.split) for page in pages}
+    there = {place: ledger.pages(store.folder, *place) for place in places}
     for page in pages:
-        store.folder.delete(ledger.page_name(page.detector, page.split, page.unit))
-        for shard in page.shards:
-            store.folder.delete(store.shard_file(page.detector, page.split, shard.name))
+        if page in there[page.detector, page.split]:
+            store.folder.delete(ledger.page_name(page.detector, page.split, page.unit))
+            for shard in page.shards:
+                store.folder.delete(store.shard_file(page.detector, page.split, shard.name))
 
 
 def said(made: Plan) -> str:

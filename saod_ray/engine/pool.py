@@ -14,15 +14,15 @@ IDLE = 30.0  # seconds after which an actor that has nothing to do is let go
 
 
 class Size(NamedTuple):
-    """How many actors a pool has at least while there is work, and at most."""
+    """How many actors a pool has at least while there is work and room for them, and at most."""
 
     low: int
     high: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Pool:
-    """Actors are started, get ready, are idle or busy; `J` jobs wait in the queue."""
+    """Actors are started, get ready, are idle or busy; jobs wait in the queue."""
 
     crew: Crew
     size: Size
@@ -31,8 +31,10 @@ class Pool:
     starting: dict[Any, Any] = field(default_factory=dict)  # ready call → actor
     idle: dict[Any, float] = field(default_factory=dict)  # actor → since when
     busy: dict[Any, Any] = field(default_factory=dict)  # call → actor
+    until: dict[Any, float] = field(default_factory=dict)  # call → when it counts as hung
     started: int = 0
     lost: int = 0
+    stillborn: int = 0  # one after the other, before they were ready
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,17 +60,32 @@ class Pool:
             calls.append(call)
         return calls
 
-    def shrink(self, kill: Callable[[Any], None], is_over: bool) -> None:
-        """Let idle actors go: all where no work is left, else those beyond the least number that idled for long."""
+    def shrink(self, kill: Callable[[Any], None], is_over: bool, is_short: bool = False) -> None:
+        """Let idle actors go: all where no work is left, else those that idled for long.
+
+        The least number stay, unless others are short of what they hold: they come back when there is work again.
+        """
         for actor, since in list(self.idle.items()):
-            spare = self.actors > self.size.low and not self.queue and time.monotonic() - since > IDLE
-            if is_over or spare:
+            idled = not self.queue and time.monotonic() - since > IDLE
+            if is_over or (idled and (is_short or self.actors > self.size.low)):
                 del self.idle[actor]
                 kill(actor)
         if is_over:
             for call, actor in list(self.starting.items()):
                 del self.starting[call]
                 kill(actor)
+
+    def end_overdue(self, kill: Callable[[Any], None]) -> None:
+        """End actors that hang; their calls then fail as those of any actor that dies."""
+        for call, until in list(self.until.items()):
+            if time.monotonic() > until:
+                del self.until[call]
+                kill(self.busy[call])
+
+    def freed(self, call: Any) -> Any:
+        """The actor whose call is over."""
+        self.until.pop(call, None)
+        return self.busy.pop(call)
 
     def rest(self, actor: Any) -> None:
         """It has nothing to do."""

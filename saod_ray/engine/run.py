@@ -23,11 +23,15 @@ AHEAD = 2  # units that are decoded before an actor asks for them
 
 
 class Sizes(NamedTuple):
-    """How a run is spread: actors of a group of detectors (None: by what the cluster has), and detectors in a group."""
+    """How a run is spread: actors of a group of detectors, detectors in a group, GPUs of an actor.
+
+    None is by what the cluster has when the run begins; one that grows from nothing has to be told.
+    """
 
     actors: tuple[int, int] | None = None
     group: int | None = None
-    batch_size: int = 2
+    gpus: float | None = None
+    batch_size: int = 1  # in larger batches the last bits of a detection depend on the images beside it
     unit_images: int = planning.UNIT_IMAGES
 
 
@@ -65,6 +69,14 @@ class Job:
             if spec.name in work.detectors
         }
 
+    def failed(self) -> dict[str, int]:
+        """Images that failed, of each detector, in all that the store has."""
+        shards = {
+            spec.name: [shard for split in self.store.splits for shard in self.store.shards(spec.name, split)]
+            for spec in self.specs
+        }
+        return {name: sum(shard.failed for shard in each) for name, each in shards.items()}
+
     def compact(self) -> None:
         """Few large shards instead of many small ones, where a split is complete."""
         for spec in self.specs:
@@ -83,17 +95,19 @@ def stream(job: Job, made: Plan, sizes: Sizes, told: Callable[[Receipt], None]) 
 
     planning.discard(job.store, made.stale)
     has = ray.cluster_resources()
-    gpus, cpus = has.get("GPU", 0), has.get("CPU", 1)
+    gpus, cpus = has.get("GPU", 0.0), has.get("CPU", 1.0)
+    share = sizes.gpus if sizes.gpus is not None else float(gpus > 0)
+    slots = gpus // share if share else 0.0  # actors that have a GPU, or a part of one, right now
     busy = [k for k, spec in enumerate(job.specs) if made.missing[spec.name]]
-    groups = grouped(busy, sizes.group or _group(len(busy), gpus, cpus))
-    low, high = sizes.actors or _actors(len(groups), gpus, cpus)
-    ask: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": CPU_ACTOR}
+    groups = grouped(busy, sizes.group or _group(len(busy), slots, cpus, share))
+    low, high = sizes.actors or _actors(len(groups), slots if share else cpus)
+    ask: dict[str, Any] = {"num_gpus": share, "num_cpus": 1} if share else {"num_cpus": CPU_ACTOR}
     actor = ray.remote(max_restarts=0, max_task_retries=0, **ask)(Worker)
     pools = [
-        Pool(_crew(job, group, "cuda" if gpus else "cpu", sizes), Size(low, high), actor.remote) for group in groups
+        Pool(_crew(job, group, "cuda" if share else "cpu", sizes), Size(low, high), actor.remote) for group in groups
     ]
     room = min(has.get("object_store_memory", 2**31) * 0.3 / _bytes(job, made), len(groups) * high + AHEAD)
-    limits = Limits(job.case.root, 1 if gpus else CPU_DECODE, max(2, math.floor(room)))
+    limits = Limits(job.case.root, 1 if share else CPU_DECODE, max(2, math.floor(room)))
     Stream(job.inputs, pools, limits, told).run(made.work, job.keys)
     return {"actors": {",".join(p.names): {"started": p.started, "lost": p.lost} for p in pools}}
 
@@ -120,15 +134,24 @@ def grouped(numbers: Sequence[int], size: int) -> list[list[int]]:
     return [list(numbers[k : k + size]) for k in range(0, len(numbers), size)]
 
 
-def _group(detectors: int, gpus: float, cpus: float) -> int:
-    """One detector an actor where each can have a GPU (or a core) of its own; else as many as it takes, all on a laptop."""
-    if gpus:
-        return max(1, math.ceil(detectors / gpus))
+def _group(detectors: int, slots: float, cpus: float, share: float) -> int:
+    """One detector an actor where each can have its own share of GPUs (or two cores); else as many as it takes.
+
+    >>> _group(6, 8, 16, 1.0), _group(6, 2, 16, 1.0), _group(6, 0, 2, 0.0), _group(6, 0, 4, 1.0)
+    (1, 3, 6, 1)
+    """
+    if share:
+        return math.ceil(detectors / slots) if slots else 1
     return 1 if cpus >= 2 * detectors else max(1, detectors)
 
 
-def _actors(groups: int, gpus: float, cpus: float) -> tuple[int, int]:
-    high = max(1, int((gpus or cpus) // max(groups, 1)))
+def _actors(groups: int, slots: float) -> tuple[int, int]:
+    """At least one; at most all that the other groups leave, so that a slow detector gets more.
+
+    >>> _actors(1, 2), _actors(6, 8), _actors(6, 0)
+    ((2, 2), (1, 3), (1, 1))
+    """
+    high = max(1, int(slots) - groups + 1)
     return (1 if groups > 1 else high), high
 
 

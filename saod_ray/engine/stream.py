@@ -1,19 +1,21 @@
 """The driver's loop: tasks decode units, and pools of actors take the pictures by reference.
 
-The driver keeps nothing that matters: what is done is in the store. An actor that dies is replaced and its unit done
-again; a unit that ends three actors is tried in ever smaller parts until the images at fault are known.
+The driver keeps nothing that matters: what is done is in the store. An actor that dies or hangs is replaced and its
+job done again; a job that ends three actors is tried in ever smaller parts until the images at fault are known.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ObjectLostError, RayError, RayTaskError
 
+from saod_ray.engine import pool as pools_of
 from saod_ray.engine.pictures import Picture, Wanted, prepare
 from saod_ray.engine.plan import Inputs, Work, boxes_by_image
 from saod_ray.engine.pool import Pool
@@ -22,36 +24,42 @@ from saod_ray.errors import SaodError
 from saod_ray.store.units import Unit
 
 PART = 32  # images that a task decodes
-DEATHS = 3  # of actors, before a unit is taken apart
+RETRIES = 1  # of a task that decodes, and how often Ray makes lost pictures again by itself
+DEATHS = 3  # of actors, before a job is taken apart, and of an image alone, before it is given up
+ROUNDS = 10  # of taking a job apart without finding an image at fault
 TICK = 0.5  # seconds that the driver waits for something to happen
-FATAL = "The detector's process ended on this image, three times."
+FATAL = "The detector's process ended or hung on this image, three times."
 
 
-@dataclass
+@dataclass(eq=False)
 class Flight:
-    """A unit that is on its way: its parts (first image → pictures by reference) and the pools that still miss it."""
+    """A unit that is on its way: its parts (first image → pictures by reference) and the detectors that still miss it."""
 
     unit: Unit
     keys: dict[str, str]  # detector → shard
     wanted: list[Wanted]
+    left: set[str] = field(default_factory=set)
     parts: dict[int, Any] = field(default_factory=dict)
-    pools: list[Pool] = field(default_factory=list)
-    deaths: int = 0
-    failures: dict[str, dict[int, str]] = field(default_factory=dict)
+    decoding: int = 0  # parts that are not there yet
+    waiting: list[tuple[Pool, Detect | Try]] = field(default_factory=list)  # for the pictures
+    deaths: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    failures: dict[str, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def pictures(self) -> list[Any]:
         """References to its pictures, in order."""
         return [self.parts[start] for start in sorted(self.parts)]
 
-    def keys_of(self, pool: Pool) -> dict[str, str]:
-        """The shards that a pool is to make of it."""
-        return {name: key for name, key in self.keys.items() if name in pool.names}
-
 
 class Detect(NamedTuple):
-    """A job: make a unit's shards."""
+    """A job: make a unit's shard of a detector."""
 
     flight: Flight
+    name: str
+
+    @property
+    def images(self) -> int:
+        """How many it is about."""
+        return len(self.flight.wanted)
 
 
 class Try(NamedTuple):
@@ -62,6 +70,12 @@ class Try(NamedTuple):
     start: int
     stop: int
     open: list[int]
+    deaths: int = 0
+
+    @property
+    def images(self) -> int:
+        """How many it is about."""
+        return self.stop - self.start
 
 
 class Limits(NamedTuple):
@@ -70,7 +84,9 @@ class Limits(NamedTuple):
     root: str
     decode_cpus: float
     flying: int  # units at once
-    patience: float = 900.0  # seconds without any progress
+    patience: float = 900.0  # seconds in which nothing happens
+    hang: float = 600.0  # seconds of a job after which its actor hangs
+    slow: float = 10.0  # seconds more for each of its images
 
 
 class Stream:
@@ -81,7 +97,7 @@ class Stream:
         self._calls: dict[Any, Callable[[Any], None]] = {}
         self._flying: list[Flight] = []
         # two results: a small one that is looked at here, and the pictures, which stay where they are
-        self._prepare: Any = ray.remote(num_cpus=limits.decode_cpus, max_retries=1, num_returns=2)(prepare)
+        self._prepare: Any = ray.remote(num_cpus=limits.decode_cpus, max_retries=RETRIES, num_returns=2)(prepare)
         self._moved = time.monotonic()
 
     def run(self, work: list[Work], keys: Callable[[Work], dict[str, str]]) -> None:
@@ -120,50 +136,62 @@ class Stream:
 
     def _take_off(self, flight: Flight) -> None:
         self._flying.append(flight)
-        flight.pools = [pool for pool in self._pools if flight.keys_of(pool)]
-        open_parts = [0]
-        for start in range(0, len(flight.wanted), PART):
-            self._decode(flight, start, min(start + PART, len(flight.wanted)), open_parts)
+        flight.left = set(flight.keys)
+        flight.waiting = [
+            (pool, Detect(flight, name)) for pool in self._pools for name in pool.names if name in flight.left
+        ]
+        self._decode_all(flight)
 
-    def _decode(self, flight: Flight, start: int, stop: int, open_parts: list[int]) -> None:
+    def _decode_all(self, flight: Flight) -> None:
+        flight.parts.clear()
+        for start in range(0, len(flight.wanted), PART):
+            self._decode(flight, start, min(start + PART, len(flight.wanted)))
+
+    def _decode(self, flight: Flight, start: int, stop: int) -> None:
         """Decode a part; one that ends its process is cut in two, down to the image at fault."""
-        open_parts[0] += 1
+        flight.decoding += 1
         wanted = flight.wanted[start:stop]
         call, flight.parts[start] = self._prepare.remote(
             self._limits.root, wanted, flight.unit.severity, self._inputs.seed
         )
 
         def done(call: Any) -> None:
-            open_parts[0] -= 1
+            flight.decoding -= 1
             trouble = _trouble(call)
-            if trouble is not None:
-                del flight.parts[start]
-                if stop - start == 1:
-                    error = f"The process that decodes it ended ({trouble})."
-                    flight.parts[start] = ray.put([Picture(wanted[0].image_id, None, None, error)])
-                else:
-                    middle = (start + stop) // 2
-                    self._decode(flight, start, middle, open_parts)
-                    self._decode(flight, middle, stop, open_parts)
-            if not open_parts[0]:
-                for pool in flight.pools:
-                    pool.queue.append(Detect(flight))
+            if trouble and stop - start == 1:
+                error = f"The process that decodes it ended ({trouble})."
+                flight.parts[start] = ray.put([Picture(wanted[0].image_id, None, None, error)])
+            elif trouble:
+                middle = (start + stop) // 2
+                self._decode(flight, start, middle)
+                self._decode(flight, middle, stop)
+            if not flight.decoding:
+                for pool, job in flight.waiting:
+                    pool.queue.append(job)
+                flight.waiting.clear()
 
         self._calls[call] = done
 
-    def _landed(self, flight: Flight, pool: Pool) -> None:
-        flight.pools.remove(pool)
-        if not flight.pools:
-            self._flying.remove(flight)
+    def _landed(self, job: Detect) -> None:
+        job.flight.left.remove(job.name)
+        if not job.flight.left:
+            self._flying.remove(job.flight)
 
     # actors ---------------------------------------------------------------------------------------------------
 
     def _staff(self, left: bool) -> None:
+        is_short = self._is_short()
         for pool in self._pools:
-            needed = left or any(pool in flight.pools for flight in self._flying)
+            needed = left or any(flight.left.intersection(pool.names) for flight in self._flying)
             for call in pool.grow() if needed else []:
                 self._calls[call] = self._readied(pool)
-            pool.shrink(ray.kill, is_over=not needed)
+            pool.shrink(ray.kill, is_over=not needed, is_short=is_short)
+
+    def _is_short(self) -> bool:
+        """Whether others may wait for what idle actors hold: a pool that has none, or decoding that does not go on."""
+        waits = any(pool.queue and not pool.idle and not pool.busy for pool in self._pools)
+        is_calm = time.monotonic() - self._moved > pools_of.IDLE
+        return waits or (is_calm and any(flight.decoding for flight in self._flying))
 
     def _readied(self, pool: Pool) -> Callable[[Any], None]:
         def done(call: Any) -> None:
@@ -174,15 +202,17 @@ class Stream:
                 problem = ray.get(call)
             except RayError:
                 pool.lost += 1
-                if pool.lost > DEATHS * (pool.size.high + len(self._flying)):
+                pool.stillborn += 1
+                if pool.stillborn > DEATHS * pool.size.high:
                     raise SaodError(
                         f"The processes of {', '.join(pool.names)} end before they are ready: look at the memory, and try "
                         "`--actors 1:1`."
                     ) from None
                 return
+            pool.stillborn = 0
+            pool.rest(actor)  # before anything is raised: who rests is let go at the end
             if problem:
                 raise SaodError(problem)
-            pool.rest(actor)
 
         return done
 
@@ -195,58 +225,77 @@ class Stream:
 
     def _give(self, pool: Pool, actor: Any, job: Detect | Try) -> None:
         flight = job.flight
+        failures = flight.failures[job.name]
         if isinstance(job, Detect):
-            call = actor.work.remote(flight.unit, flight.keys_of(pool), flight.failures, *flight.pictures())
+            call = actor.work.remote(flight.unit, job.name, flight.keys[job.name], failures, *flight.pictures())
         else:
-            call = actor.attempt.remote(job.name, job.start, job.stop, *flight.pictures())
+            call = actor.attempt.remote(job.name, job.start, job.stop, failures, *flight.pictures())
         pool.busy[call] = actor
+        pool.until[call] = time.monotonic() + self._limits.hang + self._limits.slow * job.images
 
         def done(call: Any) -> None:
-            actor = pool.busy.pop(call)
+            actor = pool.freed(call)
             try:
-                result = ray.get(call)
-            except RayActorError:
-                pool.lost += 1
-                self._died(pool, job)
-                return
+                receipt = ray.get(call)
+            except RayTaskError as error:
+                pool.rest(actor)
+                if not isinstance(error.cause, RayError):
+                    raise error.cause if isinstance(error.cause, SaodError) else error from None
+                self._lost(pool, job)
             except ObjectLostError:
                 pool.rest(actor)
-                pool.queue.append(job)
-                return
-            except RayTaskError as error:
-                cause = error.cause
-                raise cause if isinstance(cause, SaodError) else error from None
-            pool.rest(actor)
-            if isinstance(job, Detect):
-                for receipt in result:
-                    self._told(receipt)
-                self._landed(flight, pool)
+                self._lost(pool, job)
+            except RayError:
+                ray.kill(actor)  # one that cannot be reached may live on
+                pool.lost += 1
+                self._died(pool, job)
             else:
-                self._tried(pool, job)
+                pool.rest(actor)
+                self._done(pool, job, receipt)
 
         self._calls[call] = done
+
+    def _done(self, pool: Pool, job: Detect | Try, receipt: Receipt) -> None:
+        if isinstance(job, Detect):
+            self._landed(job)
+            self._told(receipt)
+        else:
+            self._tried(pool, job)
+
+    def _lost(self, pool: Pool, job: Detect | Try) -> None:
+        """Pictures went with their node, and Ray could not make them again: decode the unit once more."""
+        job.flight.waiting.append((pool, job))
+        if not job.flight.decoding:
+            self._decode_all(job.flight)
 
     # images that end an actor ---------------------------------------------------------------------------------
 
     def _died(self, pool: Pool, job: Detect | Try) -> None:
+        if isinstance(job, Try):
+            self._taken_apart(pool, job)
+            return
         flight = job.flight
-        if isinstance(job, Detect):
-            flight.deaths += 1
-            if flight.deaths < DEATHS:
-                pool.queue.appendleft(job)
-                return
-            flight.deaths = 0
-            count = [0]
-            for name in flight.keys_of(pool):
-                self._try(pool, Try(flight, name, 0, len(flight.wanted), count))
-        elif job.stop - job.start == 1:
-            flight.failures.setdefault(job.name, {})[job.start] = FATAL
-            self._tried(pool, job)
+        flight.deaths[job.name] += 1
+        if flight.deaths[job.name] % DEATHS:
+            pool.queue.appendleft(job)
+        elif flight.deaths[job.name] < DEATHS * ROUNDS:
+            self._taken_apart(pool, Try(flight, job.name, 0, job.images, [1], DEATHS - 1))
         else:
+            raise SaodError(
+                f"The processes of '{job.name}' ended {DEATHS * ROUNDS} times on images {flight.unit.name} of "
+                f"{flight.unit.split}, but on none of them alone: look at the memory, and try `--unit-images 16`."
+            )
+
+    def _taken_apart(self, pool: Pool, job: Try) -> None:
+        if job.images > 1:
             middle = (job.start + job.stop) // 2
-            self._try(pool, job._replace(stop=middle))
-            self._try(pool, job._replace(start=middle))
-            self._tried(pool, job)
+            self._try(pool, job._replace(stop=middle, deaths=0))
+            self._try(pool, job._replace(start=middle, deaths=0))
+        elif job.deaths + 1 < DEATHS:
+            self._try(pool, job._replace(deaths=job.deaths + 1))
+        else:
+            job.flight.failures[job.name][job.start] = FATAL
+        self._tried(pool, job)
 
     def _try(self, pool: Pool, job: Try) -> None:
         job.open[0] += 1
@@ -255,32 +304,33 @@ class Stream:
     def _tried(self, pool: Pool, job: Try) -> None:
         job.open[0] -= 1
         if not job.open[0]:
-            pool.queue.appendleft(Detect(job.flight))
+            pool.queue.appendleft(Detect(job.flight, job.name))
 
     # time -----------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """Handle what has happened; nothing for long ends the run with the reason."""
-        if not self._calls:
-            time.sleep(TICK)
-            return
+        """Handle what has happened; an actor that hangs is ended, and nothing at all for long ends the run."""
         ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=TICK, fetch_local=False)
         for call in ready:
             self._calls.pop(call)(call)
             self._moved = time.monotonic()
-        if time.monotonic() - self._moved > self._limits.patience:
+        for pool in self._pools:
+            pool.end_overdue(ray.kill)
+        busy = any(pool.busy for pool in self._pools)
+        if not busy and time.monotonic() - self._moved > self._limits.patience:
             raise SaodError(self._stuck())
 
     def _stuck(self) -> str:
         states = [
-            f"{','.join(pool.names)}: {len(pool.busy)} busy, {len(pool.idle)} idle, {len(pool.starting)} starting, "
-            f"{len(pool.queue)} waiting"
+            f"{','.join(pool.names)}: {len(pool.idle)} idle, {len(pool.starting)} starting, {len(pool.queue)} waiting"
             for pool in self._pools
         ]
+        decoding = sum(flight.decoding for flight in self._flying)
         free = {name: value for name, value in ray.available_resources().items() if name in ("CPU", "GPU")}
         return (
-            f"Nothing has happened for {self._limits.patience:.0f} seconds ({'; '.join(states)}; free: {free}): see that "
-            "the cluster has the CPUs and GPUs that are asked for, and run the same command to go on."
+            f"Nothing has happened for {self._limits.patience:.0f} seconds ({'; '.join(states)}; {decoding} to decode; "
+            f"free: {free}): see that the cluster has the CPUs and GPUs that are asked for, and run the same command to "
+            "go on."
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from saod_ray.store.units import RUN, Unit
 
 PATIENCE = 120.0  # seconds for which a full disk or a store that cannot be reached is waited for
 PAUSE = 1.0
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 class Receipt(NamedTuple):
@@ -51,6 +52,7 @@ class Crew:
     device: str
     batch_size: int
     threads: int
+    patience: float = PATIENCE
 
 
 class Worker:
@@ -60,21 +62,23 @@ class Worker:
         self._crew = crew
         self._detectors: dict[str, Detector] = {}
         self._problem = ""
-        try:
-            self._build()
-        except SaodError as error:
-            self._problem = str(error)
-
-    def _build(self) -> None:
-        crew = self._crew
         for entry, spec in zip(crew.entries, crew.specs, strict=True):
-            built = registry.build(entry, crew.classes, crew.weights, crew.device, crew.batch_size, crew.threads)
-            if built.spec.fingerprint != spec.fingerprint:
-                raise SaodError(
-                    f"The weights or config of '{entry.name}' are others here than where the run was started: put the "
-                    "same files on every node."
-                )
-            self._detectors[entry.name] = built
+            try:
+                self._build(entry, spec)
+            except SaodError as error:
+                self._problem = str(error)
+            except Exception as error:  # a user's class may raise anything
+                self._problem = f"'{entry.name}' cannot be built ({_sentence(error)}): mend that and run again."
+
+    def _build(self, entry: Entry, spec: DetectorSpec) -> None:
+        crew = self._crew
+        built = registry.build(entry, crew.classes, crew.weights, crew.device, crew.batch_size, crew.threads)
+        if built.spec.fingerprint != spec.fingerprint:
+            raise SaodError(
+                f"The weights or config of '{entry.name}' are others here than where the run was started: put the "
+                "same files on every node."
+            )
+        self._detectors[entry.name] = built
 
     def ready(self) -> str:
         """What is wrong with it, in a sentence, or nothing."""
@@ -84,32 +88,33 @@ class Worker:
         """Its process."""
         return os.getpid()
 
-    def work(
-        self, unit: Unit, keys: dict[str, str], failures: dict[str, dict[int, str]], *parts: list[Picture]
-    ) -> list[Receipt]:
-        """Detect and commit, detector by detector; `failures` are images that are known to end a detector's process."""
-        pictures = [picture for part in parts for picture in part]
-        return [self._made(unit, name, key, failures.get(name, {}), pictures) for name, key in keys.items()]
-
-    def attempt(self, name: str, start: int, stop: int, *parts: list[Picture]) -> None:
-        """Detect on some of a unit's pictures and forget what was found: does it survive that?"""
-        pictures = [picture for part in parts for picture in part][start:stop]
-        _detected(self._detectors[name], [each.pixels for each in pictures if each.pixels is not None])
-
-    def _made(self, unit: Unit, name: str, key: str, failures: dict[int, str], pictures: list[Picture]) -> Receipt:
+    def work(self, unit: Unit, name: str, key: str, failures: dict[int, str], *parts: list[Picture]) -> Receipt:
+        """Detect and commit; `failures` are images that are known to end the detector's process."""
         began = time.monotonic()
-        known = [failures.get(k) or picture.error for k, picture in enumerate(pictures)]
-        seen = [k for k, error in enumerate(known) if error is None]
-        outcomes = _detected(self._detectors[name], [pictures[k].pixels for k in seen])
+        pictures = [picture for part in parts for picture in part]
+        errors = [failures.get(k) or picture.error for k, picture in enumerate(pictures)]
+        found = self._found(name, pictures, errors)
+        shard = self._commit(unit, name, key, _rows(pictures, found, errors, self._labels(name)))
+        return Receipt(unit, name, shard.images, shard.empty, shard.failed, shard.detections, time.monotonic() - began)
+
+    def attempt(self, name: str, start: int, stop: int, failures: dict[int, str], *parts: list[Picture]) -> None:
+        """Detect on some of a unit's pictures and forget what was found: does it survive that?"""
+        pictures = [picture for part in parts for picture in part]
+        tried = [picture for k, picture in enumerate(pictures) if start <= k < stop and k not in failures]
+        self._found(name, tried, [picture.error for picture in tried])
+
+    def _found(self, name: str, pictures: list[Picture], errors: list[str | None]) -> list[Detections | None]:
+        """What there is on the pictures without an error; those that the detector fails on get one."""
+        detector = self._detectors[name]
+        good = [k for k, error in enumerate(errors) if error is None]
+        images = [pixels for k in good if (pixels := pictures[k].pixels) is not None]
         found: list[Detections | None] = [None] * len(pictures)
-        for k, outcome in zip(seen, outcomes, strict=True):
+        for k, outcome in zip(good, _detected(detector, images), strict=True):
             if isinstance(outcome, str):
-                known[k] = outcome
+                errors[k] = outcome
             else:
                 found[k] = outcome
-        rows = _rows(pictures, found, known, self._labels(name))
-        shard = self._commit(unit, name, key, rows)
-        return Receipt(unit, name, shard.images, shard.empty, shard.failed, shard.detections, time.monotonic() - began)
+        return found
 
     def _labels(self, name: str) -> np.ndarray:
         """The use case's label of each of the detector's classes."""
@@ -120,7 +125,7 @@ class Worker:
         """The shard, then the page that lists it; a disk that is full is waited for."""
         store = Store(self._crew.store)
         fingerprint = self._detectors[name].spec.fingerprint
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._crew.patience
         while True:
             try:
                 shard = store.write_shard(name, unit.split, key, rows)
@@ -141,24 +146,41 @@ class Worker:
                 time.sleep(PAUSE)
 
 
-def _detected(detector: Detector, images: Sequence[np.ndarray | None]) -> list[Detections | str]:
+def _detected(detector: Detector, images: list[np.ndarray]) -> list[Detections | str]:
     """Detections, or for an image that the detector raises on even when it is alone, why."""
-    given = [image for image in images if image is not None]
-    if not given:
+    if not images:
         return []
     try:
-        return [_checked(each) for each in detector.detect(given)]
+        found = detector.detect(images)
+        if len(found) != len(images):
+            raise ValueError(f"{len(found)} results for {len(images)} images")
+        return [_checked(each, len(detector.spec.classes)) for each in found]
     except Exception as error:  # whatever a detector raises is about its images until each was tried alone
-        if len(given) == 1:
-            return [" ".join(f"{type(error).__name__}: {error}".split())]
-    return [outcome for image in given for outcome in _detected(detector, [image])]
+        if len(images) == 1:
+            return [_sentence(error)]
+    return [outcome for image in images for outcome in _detected(detector, [image])]
 
 
-def _checked(found: Detections) -> Detections | str:
-    numbers = (found.box, found.score)
-    if all(np.isfinite(each).all() for each in numbers):
-        return found
-    return "The detector gave a box or a score that is no number."
+def _checked(found: Detections, classes: int) -> Detections | str:
+    """Detections as a shard takes them, or what is wrong with them."""
+    count = len(found.score)
+    shapes = {"label": (count,), "box": (count, 4), "score": (count,), "variance": (count, 4)}
+    values = {name: getattr(found, name) for name in ("label", "box", "score", *UNCERTAINTIES, "variance")}
+    arrays = {name: np.asarray(value, np.float32) for name, value in values.items() if value is not None}
+    for name, array in arrays.items():
+        if array.shape != shapes.get(name, (count,)):
+            return f"The detector gave {name} of shape {array.shape} for {count} scores."
+    if not (np.isfinite(arrays["box"]).all() and np.isfinite(arrays["score"]).all()):
+        return "The detector gave a box or a score that is no number."
+    label = np.asarray(found.label).astype(np.int16)
+    if not np.isin(label, range(classes)).all():
+        return f"The detector gave a label that is not below {classes}."
+    return Detections(**(arrays | {"label": label}))
+
+
+def _sentence(error: Exception) -> str:
+    """An exception without what differs from process to process, so that the same failure is the same row."""
+    return _ADDRESS.sub("0x…", " ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _rows(
@@ -173,9 +195,9 @@ def _rows(
         "score": np.concatenate([each.score for each in there]) if there else np.zeros(0, np.float32),
     }
     for name in (*UNCERTAINTIES, "variance"):
-        values = [value for each in there if (value := getattr(each, name)) is not None]
-        if values and len(values) == len(there):
-            columns[name] = np.concatenate(values)
+        has = [each for each in there if getattr(each, name) is not None]
+        if has and all(getattr(each, name) is not None for each in there if len(each.score)):
+            columns[name] = np.concatenate([getattr(each, name) for each in has])
     return Rows(
         image_id=np.array([picture.image_id for picture in pictures], np.int64),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),

@@ -28,11 +28,12 @@ COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114
 
 @dataclass(frozen=True)
 class Cell:
-    """A picture, what is written below it, and its boxes as (label, x, y, w, h)."""
+    """A picture, what is written below it, and its boxes as (label, x, y, w, h); `texts` replace their class names."""
 
     image: np.ndarray
     caption: str
     boxes: Sequence[tuple[int, float, float, float, float]] = ()
+    texts: Sequence[str] = ()
 
 
 class Preview:
@@ -107,7 +108,7 @@ class Preview:
 
 
 def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.Image:
-    pictures = [_framed(cell, classes) for cell in cells]
+    pictures = [framed(cell, classes) for cell in cells]
     rows = [range(start, min(start + columns, len(cells))) for start in range(0, len(cells), columns)]
     heights = [max(pictures[k].height for k in row) for row in rows]
     width = CELL[0] + GAP
@@ -122,7 +123,7 @@ def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.
     return sheet
 
 
-def _framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
+def framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
     """A picture at the size of its cell, boxes and class names drawn at that size too."""
     height, width = cell.image.shape[:2]
     scale = min(CELL[0] / width, CELL[1] / height)
@@ -130,12 +131,13 @@ def _framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
     method = cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST
     picture = Image.fromarray(cv2.resize(cell.image, size, interpolation=method))
     pen = ImageDraw.Draw(picture)
-    for label, x, y, w, h in cell.boxes:
+    for k, (label, x, y, w, h) in enumerate(cell.boxes):
         colour = COLOURS[label % len(COLOURS)]
         pen.rectangle([x * scale, y * scale, (x + w) * scale, (y + h) * scale], outline=colour, width=2)
         place = (x * scale + 2, max(y * scale - 12, 0))
-        pen.rectangle(pen.textbbox(place, classes[label], _font(11)), fill=(0, 0, 0))
-        pen.text(place, classes[label], colour, _font(11))
+        text = cell.texts[k] if cell.texts else classes[label]
+        pen.rectangle(pen.textbbox(place, text, _font(11)), fill=(0, 0, 0))
+        pen.text(place, text, colour, _font(11))
     return picture
 
 

@@ -44,10 +44,14 @@ def figure(figures: dict[str, Any], path: tuple[str, ...]) -> float | None:
 
 
 def result_table(results: dict[str, Any]) -> Table:
-    """One row a detector, the best of each column in bold."""
+    """One row a detector, the best of each column in bold; below a figure the ends of its interval, if it has one."""
     detectors: dict[str, Any] = results["detectors"]
     title = f"{results['use_case']}, {results['conventions']} conventions, in %"
     title += ", PARTIAL" if results.get("partial") else ""
+    resampled = "bootstrap" in results
+    if resampled:
+        made = results["bootstrap"]
+        title += f", {100 * made['level']:.0f} % intervals of {made['replicates']:,} resamples"
     table = Table(
         title=Text(title, "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -60,10 +64,33 @@ def result_table(results: dict[str, Any]) -> Table:
         if len(detectors) > 1 and values:
             best[column.title] = pick(values)
     for name, each in detectors.items():
-        cells = []
-        for column in COLUMNS:
-            value = figure(each, column.path)
-            text = "–" if value is None else f"{100 * value:.2f}"
-            cells.append(f"[bold]{text}[/bold]" if value is not None and value == best.get(column.title) else text)
+        mine = {column.title: figure(each, column.path) for column in COLUMNS}
+        cells = [
+            Text(percent(value), "bold" if value is not None and value == best.get(title) else "")
+            for title, value in mine.items()
+        ]
         table.add_row(Text(name), *cells)
+        for end, word in enumerate(("from", "to") if resampled else ()):
+            ends = [_end(each["intervals"], column.path, end) for column in COLUMNS]
+            table.add_row(word, *("" if value is None else percent(value) for value in ends), style="dim")
+    if resampled and len(detectors) > 1:
+        ranks = [(name, each["intervals"]["rank"]) for name, each in detectors.items()]
+        listed = ", ".join(f"{name} {'–' if rank is None else ' to '.join(map(str, rank))}" for name, rank in ranks)
+        table.caption, table.caption_justify = Text(f"rank by DAQ: {listed}"), "left"
     return table
+
+
+def percent(value: float | None) -> str:
+    """A share as the tables show it.
+
+    >>> percent(0.4321), percent(None)
+    ('43.21', '–')
+    """
+    return "–" if value is None else f"{100 * value:.2f}"
+
+
+def _end(intervals: dict[str, Any], path: tuple[str, ...], end: int) -> float | None:
+    value: Any = intervals
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value[end] if value else None

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from saod_ray.config import ScoreSettings, source_of
 from saod_ray.errors import SaodError
-from saod_ray.score import ap, laece, thresholds
+from saod_ray.score import ap, bootstrap, laece, thresholds
 from saod_ray.score import uncertainty as unc
+from saod_ray.score.bootstrap import Bootstrap, Decided, Evidence, Parts, Separation, parts_of
 from saod_ray.score.coverage import Coverage, coverage, refuse_gaps
 from saod_ray.score.daq import AFTER_PAPER_BINS, after_paper, daq, per_class, quality
 from saod_ray.score.matching import greedy
@@ -33,10 +34,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Scored:
-    """One detector's figures and its self-aware detector, both as JSON values."""
+    """One detector's figures and its self-aware detector, both as JSON values, and resamples of `bootstrap.FIGURES`."""
 
     figures: dict[str, Any]
     selfaware: dict[str, Any]
+    replicates: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,22 @@ class _Seen:
     sums: Statistics | None = None
     sums_0: Statistics | None = None
     accuracy: dict[str, Any] | None = None
+    parts: Parts | None = None
+
+    def decided(self) -> Decided:
+        return Decided(self.images, self.uncertainty, self.accepted)
 
 
 class Benchmark:
     """A scoring of some of a store's detectors under one set of settings."""
 
-    def __init__(self, store: Store, settings: ScoreSettings, partial: bool = False) -> None:
+    def __init__(
+        self, store: Store, settings: ScoreSettings, partial: bool = False, resamples: Bootstrap | None = None
+    ) -> None:
         self.store = store.snapshot()
         self.settings = settings
         self.partial = partial
+        self.resamples = resamples
         self.classes = store.description.classes
         self.objects = {source: ground_truth(self.store, source) for source in ("val", "id", "ood")}
         self.totals = {source: len(each.image_ids) for source, each in self.objects.items()}
@@ -79,13 +88,23 @@ class Benchmark:
                 refuse_gaps(self.store, name, found[name])
             self._refuse_unfit(name, found[name])
         keys = {name: self._result_key(name) for name in detectors}
-        known = {name: self.store.cache.value(keys[name]) for name in detectors}
-        out = {name: Scored(**value) for name, value in known.items() if value is not None}
+        known = {name: self._known(keys[name]) for name in detectors}
+        out = {name: scored for name, scored in known.items() if scored is not None}
         todo = [name for name in detectors if name not in out]
         for name, scored in self._compute(todo, found, progress or (lambda done, total: None)).items():
             out[name] = scored
             self.store.cache.put_value(keys[name], {"figures": scored.figures, "selfaware": scored.selfaware})
+            if scored.replicates is not None:
+                self.store.cache.put_arrays(self._replicates_key(keys[name]), {"figures": scored.replicates})
         return {name: out[name] for name in detectors}
+
+    def _known(self, key: str) -> Scored | None:
+        """What was scored before, if its resamples (where they are asked for) are known too."""
+        value = self.store.cache.value(key)
+        if value is None or self.resamples is None:
+            return None if value is None else Scored(**value)
+        arrays = self.store.cache.arrays(self._replicates_key(key))
+        return None if arrays is None else Scored(**value, replicates=arrays["figures"])
 
     def _refuse_unfit(self, detector: str, found: dict[str, Coverage]) -> None:
         needed = ["val", "pseudo-ood"] if self.settings.image_threshold == "pseudo-ood" else ["val"]
@@ -107,9 +126,10 @@ class Benchmark:
             for split in self._present(found[name])
             if split not in ("val", "pseudo-ood")
         ]
-        done, total = 0, len(detectors) + len(jobs)
+        done, total = 0, len(detectors) * (1 if self.resamples is None else 2) + len(jobs)
         fitted: dict[str, _Fitted] = {}
         seen: dict[str, dict[str, _Seen]] = {name: {} for name in detectors}
+        replicates: dict[str, Array] = {}
 
         def look(job: tuple[str, str]) -> _Seen:
             return self._look(*job, fitted[job[0]])
@@ -121,7 +141,14 @@ class Benchmark:
             for (name, split), each in zip(jobs, pool.map(look, jobs), strict=True):
                 seen[name][split] = each
                 progress(done := done + 1, total)
-        return {name: self._assemble(name, fitted[name], seen[name], found[name]) for name in detectors}
+            for name in detectors:
+                if self.resamples is None:
+                    break
+                evidence = self._evidence(fitted[name], seen[name])
+                replicates[name] = bootstrap.replicates(evidence, self.resamples, pool)
+                progress(done := done + 1, total)
+        scored = {name: self._assemble(name, fitted[name], seen[name], found[name]) for name in detectors}
+        return {name: replace(each, replicates=replicates.get(name)) for name, each in scored.items()}
 
     def _present(self, found: dict[str, Coverage]) -> list[str]:
         return [split for split in self.store.splits if found[split]["missing"] < found[split]["images"]]
@@ -162,15 +189,17 @@ class Benchmark:
         by_position[images] = accepted
         kept, accuracy = self._kept(detector, split, lambda part: mine.keeps(part, by_position))
         # severity 5: a rejected image is not judged at all; elsewhere its objects are misses
-        counts = objects.counts(images[accepted] if split == "id-c5" else images)
+        judged = images[accepted] if split == "id-c5" else images
+        counts = objects.counts(judged)
         paper = settings.conventions == "paper"
         sure = calibrated(kept, mine.calibrators)
         matches = greedy(sure, objects, settings.tau, zero_id_misses=not paper and self._first_copy(split))
         sums = statistics(sure.label, sure.score, matches, counts, settings.bins, last_closed=paper)
+        parts = parts_of(sure, matches, objects, judged, settings.bins, paper) if self.resamples is not None else None
         sure = calibrated(kept, fitted.after_paper)
         matches = greedy(sure, objects, 0.0, zero_id_misses=False)
         sums_0 = statistics(sure.label, sure.score, matches, counts, AFTER_PAPER_BINS, lower_open=True)
-        return _Seen(images, uncertainty, accepted, sums, sums_0, accuracy)
+        return _Seen(images, uncertainty, accepted, sums, sums_0, accuracy, parts)
 
     def _kept(self, detector: str, split: str, keep: Callable[[Split], Array]) -> tuple[Split, dict[str, Any]]:
         """The detections that `keep` wants, and the accuracy of all of them, for which all are loaded only once."""
@@ -202,6 +231,29 @@ class Benchmark:
         for split in self.store.splits:
             parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
         return content_key(*parts)
+
+    def _replicates_key(self, result_key: str) -> str:
+        assert self.resamples is not None
+        return content_key("replicates", str(bootstrap.FORMAT), result_key, *map(str, self.resamples))
+
+    def _evidence(self, fitted: _Fitted, seen: dict[str, _Seen]) -> Evidence:
+        def pooled(splits: list[str]) -> Parts | None:
+            parts = [each.parts for split, each in seen.items() if split in splits and each.parts is not None]
+            return sum(parts[1:], parts[0]) if parts else None
+
+        separation = None
+        if "id" in seen and "ood" in seen and len(seen["ood"].images):
+            both = seen["id"].decided(), seen["ood"].decided()
+            separation = Separation(*both, self.settings, fitted.selfaware.image_threshold)
+        shifted = [split for split in seen if split.startswith("id-c")]
+        return Evidence(
+            settings=self.settings,
+            objects=self.objects["id"],
+            images=self.totals,
+            corrupted=bool(self.store.description.severities),
+            separation=separation,
+            parts={"id": pooled(["id"]), "shift": pooled(shifted)},
+        )
 
     def _assemble(self, detector: str, fitted: _Fitted, seen: dict[str, _Seen], found: dict[str, Coverage]) -> Scored:
         mine, settings = fitted.selfaware, self.settings

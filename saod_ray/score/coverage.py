@@ -40,7 +40,7 @@ def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None
         first = next(split for split, each in found.items() if each["missing"])
         raise SaodError(
             f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with "
-            f"`{store.import_command(detector, first)}`, or score what is there with --partial."
+            f"`{store.completing(detector, first)}`, or score what is there with --partial."
         )
     over = [split for split, each in found.items() if each["missing"] < 0]
     if over:

@@ -35,6 +35,25 @@ class Statistics:
 
 
 @njit(cache=True, nogil=True)
+def _bin(s: float, edges: Array, lower_open: bool, last_closed: bool) -> int:
+    bins = edges.size - 1
+    if np.isnan(s):
+        return bins
+    if lower_open:  # first [e0, e1], then (e_k, e_k+1]
+        return max(int(np.searchsorted(edges, s, side="left")) - 1, 0)
+    b = int(np.searchsorted(edges, s, side="right")) - 1  # [e_k, e_k+1)
+    return bins - 1 if last_closed and b == bins and s == edges[bins] else b
+
+
+@njit(cache=True, nogil=True)
+def _bins(score: Array, edges: Array, last_closed: bool) -> Array:
+    out = np.empty(score.size, np.int64)
+    for d in range(score.size):
+        out[d] = _bin(score[d], edges, False, last_closed)
+    return out
+
+
+@njit(cache=True, nogil=True)
 def _sums(
     label: Array,
     score: Array,
@@ -60,18 +79,20 @@ def _sums(
         else:
             fp[c] += 1
         error[c] += abs(s - iou[d])
-        if np.isnan(s):
-            b = bins
-        elif lower_open:  # first [e0, e1], then (e_k, e_k+1]
-            b = max(np.searchsorted(edges, s, side="left") - 1, 0)
-        else:  # [e_k, e_k+1)
-            b = np.searchsorted(edges, s, side="right") - 1
-            if last_closed and b == bins and s == edges[bins]:
-                b = bins - 1
+        b = _bin(s, edges, lower_open, last_closed)
         bin_count[c, b] += 1
         bin_score[c, b] += s
         bin_iou[c, b] += iou[d]
     return tp, fp, iou_sum, error, bin_count, bin_score, bin_iou
+
+
+def bins_of(score: Array, bins: int, last_closed: bool) -> Array:
+    """The bin that each score is in; the number of bins for what is in none."""
+    return _bins(score, _edges(bins), last_closed)
+
+
+def _edges(bins: int) -> Array:
+    return np.arange(bins + 1) / bins
 
 
 def statistics(
@@ -85,6 +106,5 @@ def statistics(
     last_closed: bool = False,
 ) -> Statistics:
     """Sum over matched detections in the order given; `objects` is the number of non-crowd objects a class."""
-    edges = np.arange(bins + 1) / bins
-    sums = _sums(label, score, matches.state, matches.iou, edges, lower_open, last_closed, len(objects))
+    sums = _sums(label, score, matches.state, matches.iou, _edges(bins), lower_open, last_closed, len(objects))
     return Statistics(objects, *sums)

@@ -13,21 +13,27 @@ from saod_ray.store.rows import Rows
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN, Unit, superseded
 
-IMAGES = 4096  # of a large shard
+IMAGES = 4096  # of a large shard; no unit of a run reaches over the end of one
 
 
 def compact(store: Store, detector: str, split: str, images: int, fingerprint: str, key: Callable[[Unit], str]) -> int:
     """Put a split's shards together, wherever all images of a large one are there; returns how many were written."""
-    written = 0
+    written, is_whole = 0, True
+    listed = ledger.pages(store.folder, detector, split)
     for start in range(0, images, IMAGES):
         unit = Unit(split, start, min(start + IMAGES, images))
-        pages = _within(store, detector, unit)
-        if [page.unit for page in pages] == [unit.name] or not _covers(pages, unit):
+        pages = _within(listed, unit, key)
+        if _is_one(pages, unit):
+            continue
+        if not _covers(pages, unit):
+            is_whole = False
             continue
         try:
-            rows = _joined([store.read_shard(detector, split, shard) for page in pages for shard in page.shards])
+            rows = _joined(store, pages)
         except SaodError:
-            if _covers(_within(store, detector, unit), unit):  # another run put them together meanwhile
+            if _is_one(
+                _within(ledger.pages(store.folder, detector, split), unit, key), unit
+            ):  # another run put them together meanwhile
                 continue
             raise
         shard = store.write_shard(detector, split, key(unit), rows)
@@ -36,51 +42,85 @@ def compact(store: Store, detector: str, split: str, images: int, fingerprint: s
             store.folder, Page(detector=detector, split=split, unit=unit.name, origin=origin, shards=[shard])
         )
         written += 1
-    clean(store, detector, split)
+    clean(store, detector, split, is_whole)
     return written
 
 
-def clean(store: Store, detector: str, split: str) -> None:
-    """Remove what larger shards supersede: first the pages, then the files that no page lists any more."""
-    for page in superseded(ledger.pages(store.folder, detector, split)):
+def clean(store: Store, detector: str, split: str, is_whole: bool) -> None:
+    """Remove what larger shards supersede, first the pages, then the files, and what killed writers left.
+
+    Where a split is whole, a shard that no page lists is of no use even to another run that is about to list it.
+    """
+    gone = superseded(ledger.pages(store.folder, detector, split))
+    for page in gone:
         store.folder.delete(ledger.page_name(detector, split, page.unit))
-        kept = {shard.name for other in ledger.pages(store.folder, detector, split) for shard in other.shards}
-        for shard in page.shards:
-            if shard.name not in kept:
-                store.folder.delete(store.shard_file(detector, split, shard.name))
+    for shard in [shard for page in gone for shard in page.shards]:
+        store.folder.delete(store.shard_file(detector, split, shard.name))
+    if is_whole:
+        store.remove_unlisted(detector, split)
+    for place in ("detections", "ledger"):
+        store.folder.below(f"{place}/{detector}/{split}").sweep()
 
 
-def _within(store: Store, detector: str, unit: Unit) -> list[Page]:
-    """The pages that count and lie within a unit, in the order of their images."""
-    pages = [(Unit.named(unit.split, page.unit), page) for page in store.pages(detector, unit.split)]
-    inside = [(each.start, page) for each, page in pages if unit.start <= each.start and each.stop <= unit.stop]
-    return [page for _, page in sorted(inside, key=lambda each: each[0])]
+def _within(listed: list[Page], unit: Unit, key: Callable[[Unit], str]) -> list[Page]:
+    """The valid pages that lie within a unit and are not superseded, in the order of their images."""
+    found = []
+    for page in listed:
+        part = Unit.named(unit.split, page.unit)
+        if unit.start <= part.start and part.stop <= unit.stop and page.origin.sha256 == key(part):
+            found.append(page)
+    gone = {page.unit for page in superseded(found)}
+    return sorted((page for page in found if page.unit not in gone), key=lambda page: page.unit)
+
+
+def _is_one(pages: list[Page], unit: Unit) -> bool:
+    return [page.unit for page in pages] == [unit.name]
 
 
 def _covers(pages: list[Page], unit: Unit) -> bool:
     at = unit.start
-    for page in pages:
-        part = Unit.named(unit.split, page.unit)
-        if part.start != at:
+    for part in [Unit.named(unit.split, page.unit) for page in pages]:
+        if part.start > at:
             return False
         at = part.stop
     return at == unit.stop
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
-    offsets = [0]
-    for part in parts:
-        offsets += (part.offsets[1:] + offsets[-1]).tolist()
-    columns = {}
-    for name in names:
-        # a part without detections has none of a column that others have
-        filled = [part.columns[name] for part in parts if name in part.columns]
-        columns[name] = np.concatenate(filled)
+def _joined(store: Store, pages: list[Page]) -> Rows:
+    """The rows of pages, each image once: runs that cut the work differently may have made some of it twice."""
+    parts = []
+    at = 0
+    for page in pages:
+        start, stop = Unit.named(page.split, page.unit)[1:]
+        rows = [store.read_shard(page.detector, page.split, shard) for shard in page.shards]
+        parts.append(_from(_concatenated(rows), max(at - start, 0)))
+        at = stop
+    return _concatenated(parts)
+
+
+def _from(rows: Rows, first: int) -> Rows:
+    """The rows without those before an image."""
+    skipped = rows.offsets[first]
+    return Rows(
+        image_id=rows.image_id[first:],
+        offsets=rows.offsets[first:] - skipped,
+        columns={name: column[skipped:] for name, column in rows.columns.items()},
+        status=rows.status[first:],
+        error=rows.error[first:],
+        corruption=rows.corruption[first:],
+    )
+
+
+def _concatenated(parts: list[Rows]) -> Rows:
+    """One below the other. A column counts that all parts with a detection have, as in a shard that is made at once."""
+    names = dict.fromkeys(name for part in parts for name in part.columns)
+    common = [name for name in names if all(name in part.columns for part in parts if part.detections)]
+    before = np.cumsum([0, *(part.detections for part in parts)])
+    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, before, strict=False)]
     return Rows(
         image_id=np.concatenate([part.image_id for part in parts]),
-        offsets=np.array(offsets, np.int64),
-        columns=columns,
+        offsets=np.concatenate([[0], *offsets]).astype(np.int64),
+        columns={name: np.concatenate([p.columns[name] for p in parts if name in p.columns]) for name in common},
         status=[each for part in parts for each in part.status],
         error=[each for part in parts for each in part.error],
         corruption=[each for part in parts for each in part.corruption],

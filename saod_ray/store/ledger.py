@@ -6,6 +6,8 @@ A shard that no page lists does not exist. A page is replaced in one rename, so 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from saod_ray.files import Folder
@@ -55,8 +57,10 @@ def write_page(folder: Folder, page: Page) -> None:
 
 
 def pages(folder: Folder, detector: str, split: str) -> list[Page]:
-    """The pages of a detector's split, by name."""
+    """The pages of a detector's split, by name; read again when another run puts shards together meanwhile."""
     base = f"ledger/{detector}/{split}"
     remedy = "delete it and import that split again"
-    names = [f"{base}/{name}" for name in folder.list(base) if name.endswith(".json")]
-    return [records.read(folder, name, Page, remedy) for name in names]
+    while True:
+        names = [f"{base}/{name}" for name in folder.list(base) if name.endswith(".json")]
+        with suppress(FileNotFoundError):
+            return [records.read(folder, name, Page, remedy) for name in names]

@@ -28,7 +28,7 @@ from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.manifests import Built, Description
 from saod_ray.store.rows import Rows
-from saod_ray.store.units import superseded
+from saod_ray.store.units import RUN, superseded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -112,6 +112,17 @@ class Store:
         """What to type so that this store has these detections."""
         place = f"saod-ray import {quote(self.uri)} --use-case FILE"
         return f"{place} --detector {detector} --split {split} --detections {quote(file)}"
+
+    def run_command(self, detector: str) -> str:
+        """What to type so that a run makes what is missing."""
+        return (
+            f"saod-ray run --use-case {quote(self.description.name)} --detectors {detector} --store {quote(self.uri)}"
+        )
+
+    def completing(self, detector: str, split: str) -> str:
+        """What to type so that a split's missing images come: a run where runs made the others."""
+        is_run = any(page.origin.kind == RUN for each in self.splits for page in self.pages(detector, each))
+        return self.run_command(detector) if is_run else self.import_command(detector, split)
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""

@@ -12,6 +12,7 @@ from saod_ray.config import source_of
 from saod_ray.errors import SaodError, some
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.store import Store
+from saod_ray.store.units import RUN
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def _image_ids(store: Store, problems: list[Problem]) -> dict[str, np.ndarray]:
     return found
 
 
-def _repair(store: Store, page: Page) -> str:
+def _repair(store: Store, page: Page, file: str) -> str:
+    if page.origin.kind == RUN:  # a shard that is gone is made again
+        return f"delete {file}, then {store.run_command(page.detector)}"
     split = page.split if page.unit == "all" else f"{page.split}/{page.unit}"
     return f"{store.import_command(page.detector, split, page.origin.file)} --replace"
 
@@ -80,7 +83,7 @@ def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> n
     where = store.shard_file(page.detector, page.split, shard.name)
 
     def problem(what: str) -> None:
-        problems.append(Problem(where, what, _repair(store, page)))
+        problems.append(Problem(where, what, _repair(store, page, where)))
 
     try:
         data = store.folder.read(where)
@@ -104,7 +107,7 @@ def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> n
 
 def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: np.ndarray) -> list[Problem]:
     where = f"{detector} on {split}"
-    command = store.import_command(detector, split)
+    command = store.completing(detector, split)
     missing = np.setdiff1d(wanted, got)
     strangers = np.setdiff1d(got, wanted)
     values, counts = np.unique(got, return_counts=True)

@@ -1,0 +1,74 @@
+"""A detector whose cost is set, and photographs that it looks at: what benchmarks.stream runs where no weights are needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from benchmarks.measure import workspace
+from saod_ray.config import DetectorSpec
+from saod_ray.detect.detections import Detections
+from tests.corrupt import pictures
+
+DIFFERENT = 32  # generated images; all others are further names of the same files
+
+
+class StandIn:
+    """Costs a set time an image, waiting as for a GPU or computing, and finds one thing."""
+
+    def __init__(
+        self, spec: DetectorSpec, checkpoint: Path | None, device: str, batch_size: int, ms: float, computes: bool
+    ) -> None:
+        self.spec, self._seconds, self._computes = spec, ms / 1e3, computes
+        self._one = Detections(np.zeros(1, np.int16), np.array([[1, 1, 9, 9]], np.float32), np.array([0.5], np.float32))
+
+    def detect(self, images: list[np.ndarray]) -> list[Detections]:
+        """The same for every image."""
+        if self._computes:
+            until = time.thread_time() + self._seconds * len(images)
+            while time.thread_time() < until:
+                images[0].sum()
+        elif self._seconds:
+            time.sleep(self._seconds * len(images))
+        return [self._one] * len(images)
+
+
+def tables(kind: str, many: int, ms: float, computes: bool) -> str:
+    """A TOML file a detector, so that each can run alone."""
+    paths = []
+    for k in range(many):
+        path = workspace("stream") / f"{kind}-{k}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = f"options = {{ ms = {ms:.3f}, computes = {str(computes).lower()} }}"
+        path.write_text(f'[{kind}-{k}]\nbackend = "benchmarks.stand_in:StandIn"\n{options}\n')
+        paths.append(str(path))
+    return ",".join(paths)
+
+
+def photographs(name: str, many: int, width: int, height: int) -> str:
+    """A use case of generated JPEGs, made once for every number of them; few are different."""
+    place = workspace("stream") / f"{name}-{many}"
+    if not (place / "use-case.toml").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "images").mkdir(parents=True)
+        for k in range(many):
+            target = place / "images" / f"{k:06d}.jpg"
+            if k < DIFFERENT:
+                cv2.imwrite(str(target), pictures.photograph(height, width, k))
+            else:
+                os.link(place / "images" / f"{k % DIFFERENT:06d}.jpg", target)
+        size = {"width": width, "height": height}
+        images = [{"id": k + 1, "file_name": f"{k:06d}.jpg", **size} for k in range(many)]
+        for source, some in (("val", images[:1]), ("id", images)):
+            objects = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}]
+            value = {"images": some, "annotations": objects, "categories": [{"id": 1, "name": "thing"}]}
+            (place / f"{source}.json").write_text(json.dumps(value))
+        tables = [f'[splits.{source}]\nannotations = "{source}.json"\nimages = "images"' for source in ("val", "id")]
+        (place / "use-case.toml").write_text("\n".join([f'name = "{name}"', *tables, "severities = [3]\n"]))
+    return str(place / "use-case.toml")

@@ -1,0 +1,200 @@
+"""What a report shows beyond results.json, read from the store: small tables of plain values, computed once.
+
+A detector's tables are kept in the store's cache under the digests of its shards, the ground truth and the settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from saod_ray.config import ScoreSettings, source_of
+from saod_ray.errors import SaodError
+from saod_ray.report import acceptance, calibration, shift
+from saod_ray.report.judged import judge
+from saod_ray.score.benchmark import Benchmark, Scored
+from saod_ray.score.calibrators import Calibrator
+from saod_ray.score.split import FORMAT as SCORE_FORMAT
+from saod_ray.score.split import image_uncertainty, positions
+from saod_ray.score.uncertainty import Range
+from saod_ray.selfaware import SelfAware
+from saod_ray.store.cache import content_key
+from saod_ray.store.store import Store
+
+FORMAT = 1  # of the cached tables: raise it when any of them changes
+MOST_FAILURES = 200  # of a detector, listed one by one
+Progress = Callable[[int, int], None]
+Table = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What a split's shards say of images beside their detections, by rising position."""
+
+    images: np.ndarray
+    corruption: list[str | None]
+    error: list[str | None]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """results.json, DAQ under the other conventions, each detector's tables and its self-aware detector."""
+
+    results: dict[str, Any]
+    other_daq: dict[str, float | None]
+    tables: dict[str, dict[str, Any]]
+    selfaware: dict[str, SelfAware]
+    benchmark: Benchmark
+
+
+def read_results(store: Store) -> dict[str, Any]:
+    """The results.json of a store; an error names the command that writes it."""
+    try:
+        value: dict[str, Any] = json.loads(store.folder.read("results.json"))
+    except FileNotFoundError:
+        raise SaodError(f"{store.uri} has no results.json yet: run `saod-ray score {store.uri}` first.") from None
+    except ValueError:
+        raise SaodError(
+            f"{store.folder.shown('results.json')} is damaged: run `saod-ray score {store.uri}` again."
+        ) from None
+    if value.get("format") != 1:
+        raise SaodError(
+            f"{store.folder.shown('results.json')} is of another version: run `saod-ray score {store.uri}`."
+        )
+    return value
+
+
+def gather(store: Store, progress: Progress | None = None) -> Gathered:
+    """Everything a report shows but the pictures. Refuses results that the store's detections no longer give."""
+    results = read_results(store)
+    names = sorted(results["detectors"])
+    known = {key: value for key, value in results["settings"].items() if key in ScoreSettings.model_fields}
+    settings = ScoreSettings.of(**known)
+    partial = bool(results.get("partial"))
+    for name in names:
+        store.choose([name])
+    benchmark = Benchmark(store, settings, partial)
+    scored = benchmark.score(names)
+    _refuse_stale(store, results, scored)
+    other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
+    others = Benchmark(store, other, partial).score(names)
+    mine = {name: _selfaware(scored[name].selfaware, settings) for name in names}
+    tables = {}
+    for number, name in enumerate(names, 1):
+        tables[name] = _tables(benchmark, name, mine[name], results["detectors"][name])
+        if progress:
+            progress(number, len(names))
+    return Gathered(results, {name: others[name].figures["daq"] for name in names}, tables, mine, benchmark)
+
+
+def _refuse_stale(store: Store, results: dict[str, Any], scored: dict[str, Scored]) -> None:
+    for name, each in scored.items():
+        now = json.loads(json.dumps(each.figures))
+        then = results["detectors"][name]
+        if any(then.get(key) != value for key, value in now.items()):
+            raise SaodError(
+                f"results.json in {store.uri} is not what the detections of '{name}' there give now: run "
+                f"`saod-ray score {store.uri}` again with the settings you want."
+            )
+
+
+def _selfaware(value: dict[str, Any], settings: ScoreSettings) -> SelfAware:
+    found = value["detection_thresholds"].values()
+    return SelfAware(
+        settings=settings,
+        image_threshold=value["image_threshold"],
+        detection_thresholds=np.array([np.nan if v is None else v for v in found], float),
+        calibrators=[msgspec.convert(each, Calibrator | None) for each in value["calibrators"].values()],
+        ranges=msgspec.convert(value["ranges"], Range | None),
+    )
+
+
+def _tables(benchmark: Benchmark, detector: str, mine: SelfAware, figures: dict[str, Any]) -> dict[str, Any]:
+    store = benchmark.store
+    parts = ["report", str(FORMAT), str(SCORE_FORMAT), detector, benchmark.settings.model_dump_json()]
+    parts += store.description.manifests.values()
+    for split in store.splits:
+        parts += [split, *(shard.sha256 for shard in store.shards(detector, split))]
+    key = content_key(*parts)
+    known: dict[str, Any] | None = store.cache.value(key)
+    if known is None:
+        known = json.loads(json.dumps(_computed(benchmark, detector, mine, figures), allow_nan=False))
+        store.cache.put_value(key, known)
+    return known
+
+
+def _computed(benchmark: Benchmark, detector: str, mine: SelfAware, figures: dict[str, Any]) -> dict[str, Any]:
+    covered = figures["coverage"]
+    present = [split for split in covered if covered[split].get("missing", 0) < covered[split]["images"]]
+    heads = {split: read_heads(benchmark, detector, split) for split in benchmark.store.splits if split in present}
+    uncertainty = _uncertainties(benchmark, detector, mine, list(heads))
+    edges = acceptance.edges(uncertainty)
+    out: dict[str, Any] = {
+        "histogram": acceptance.histogram(uncertainty, edges),
+        "roc": acceptance.curves(uncertainty),
+        "decisions": acceptance.decisions(uncertainty, mine, benchmark.settings),
+        "failures": [row for split in heads for row in _failures(benchmark, detector, split, heads[split])],
+        "severities": [],
+        "corruptions": [],
+        "bin_ap": [],
+    }
+    out["failures"] = out["failures"][:MOST_FAILURES]
+    for split in [split for split in heads if source_of(split) == "id"]:
+        each = judge(benchmark, detector, split, mine)
+        out["severities"].append(shift.severity(each, benchmark))
+        out["corruptions"] += shift.corruptions(each, benchmark, heads[split].corruption)
+        out["bin_ap"] += acceptance.accuracy_by_bin(each, benchmark, edges)
+        if split == "id":
+            out |= calibration.tables(each, benchmark, mine)
+    return out
+
+
+def _uncertainties(benchmark: Benchmark, detector: str, mine: SelfAware, present: list[str]) -> dict[str, np.ndarray]:
+    """The image-level uncertainties of the ID splits and of each OOD subset (`ood/NAME`)."""
+    store, settings = benchmark.store, benchmark.settings
+    kind = settings.uncertainty, settings.aggregate
+    out: dict[str, np.ndarray] = {}
+    for split in [split for split in present if source_of(split) != "val"]:
+        objects = benchmark.objects[source_of(split)]
+        images, values = image_uncertainty(store, detector, split, *kind, objects.image_ids, mine.ranges)
+        if split != "ood":
+            out[split] = values
+            continue
+        for number, name in enumerate(store.description.subsets):
+            out[f"ood/{name}"] = values[objects.subset[images] == number]
+    return out
+
+
+def read_heads(benchmark: Benchmark, detector: str, split: str) -> Heads:
+    """The corruption drawn and the error of each image of a split."""
+    store = benchmark.store
+    ids, corruption, error = [np.empty(0, np.int64)], [], []
+    for shard in store.shards(detector, split):
+        file = store.shard_file(detector, split, shard.name)
+        try:
+            with store.folder.open(file) as source:
+                table = pq.read_table(source, columns=["image_id", "corruption", "error"], use_threads=False)
+        except (OSError, pa.ArrowException):
+            raise SaodError(
+                f"The shard {store.folder.shown(file)} is gone or damaged: `saod-ray verify {store.uri}` says how to "
+                "repair it."
+            ) from None
+        ids.append(table["image_id"].to_numpy())
+        corruption += table["corruption"].to_pylist()
+        error += table["error"].to_pylist()
+    images = positions(benchmark.objects[source_of(split)].image_ids, np.concatenate(ids), split)
+    order = np.argsort(images, kind="stable")
+    return Heads(images[order], [corruption[k] for k in order], [error[k] for k in order])
+
+
+def _failures(benchmark: Benchmark, detector: str, split: str, heads: Heads) -> Table:
+    ids = benchmark.objects[source_of(split)].image_ids[heads.images]
+    rows = zip(ids.tolist(), heads.error, strict=True)
+    return [{"detector": detector, "split": split, "image": image, "error": error} for image, error in rows if error]

@@ -1,0 +1,74 @@
+"""The report's figures as SVG and PDF and its tables as LaTeX, for a paper of one's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import vl_convert
+
+from saod_ray.report.cells import Cell, Sheet
+from saod_ray.report.charts import IS_CHOSEN
+from saod_ray.report.data import Gathered
+from saod_ray.report.figures import Figure, figures, picture
+from saod_ray.report.sheets import ranked
+
+_TEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "–": "--", "₀": "$_0$",
+}  # fmt: skip
+
+
+def figure_files(gathered: Gathered) -> Iterator[tuple[str, bytes]]:
+    """Every chart by file name; one of a single detector is drawn for each of them."""
+    for name, each in figures(gathered).items():
+        for suffix, svg in _drawn(gathered, each):
+            yield f"{name}{suffix}.svg", svg.encode()
+            yield f"{name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
+
+
+def _drawn(gathered: Gathered, each: Figure) -> Iterator[tuple[str, str]]:
+    if IS_CHOSEN not in json.dumps(each.spec):
+        yield "", each.svg
+        return
+    for detector, found in ranked(gathered.results).items():
+        chosen: dict[str, Any] = {"detector": detector, "threshold": found["image_threshold"]}
+        params = [{**param, "value": chosen.get(param["name"], param["value"])} for param in each.spec["params"]]
+        yield f"-{detector}", picture(each.name, {**each.spec, "params": params})
+
+
+def table_files(sheets: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The tables of figures by file name."""
+    for each in sheets.values():
+        for sheet in each.values() if isinstance(each, dict) else [each]:
+            if any(cell.is_number for row in sheet.rows for cell in row):
+                yield f"{sheet.name}.tex", latex(sheet).encode()
+
+
+def latex(sheet: Sheet) -> str:
+    """A booktabs table, the best figures in bold."""
+    kinds = "".join("r" if head.is_number else "l" for head in sheet.heads)
+    lines = [_line(_escaped(head.title) for head in sheet.heads), r"  \midrule"]
+    lines += [_line(map(_cell, row)) for row in sheet.rows]
+    begin = [f"% {_escaped(sheet.caption)}", rf"\begin{{tabular}}{{{kinds}}}", r"  \toprule"]
+    return "\n".join([*begin, *lines, r"  \bottomrule", r"\end{tabular}", ""])
+
+
+def _line(cells: Any) -> str:
+    return f"  {' & '.join(cells)} \\\\"
+
+
+def _cell(cell: Cell) -> str:
+    text = _escaped(cell.text)
+    return rf"\textbf{{{text}}}" if cell.best else text
+
+
+def _escaped(text: str) -> str:
+    r"""Text that LaTeX prints as it is.
+
+    >>> print(_escaped("IDQ_T ↑ 5 %"))
+    IDQ\_T $\uparrow$ 5 \%
+    """
+    return re.sub("[" + re.escape("".join(_TEX)) + "]", lambda mark: _TEX[mark[0]], " ".join(text.split()))

@@ -1,0 +1,106 @@
+"""The command itself, killed at any moment, and two of it on one store: the store is what one undisturbed run makes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from toy_runs import files, tiny, toml
+
+pytestmark = pytest.mark.slow
+KILLS = int(os.environ.get("SAOD_KILLS", "2"))
+PATIENCE = 300  # seconds
+SLOW = {"a": {"seconds": 0.05}, "b": {"seconds": 0.05, "shift": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> list[str]:
+    """What all runs are asked for, but for the store."""
+    data, detectors = tiny(tmp_path_factory), toml(tmp_path_factory.mktemp("detectors"), SLOW)
+    given = ["--data", data, "--detectors", detectors, "--unit-images", 3, "--actors", "1:1", "--group", 2, "--json"]
+    return [sys.executable, "-m", "saod_ray", "run", *map(str, given)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(asked, tmp_path_factory) -> Path:
+    store = tmp_path_factory.mktemp("undisturbed") / "store"
+    assert finished(start(asked, store)) == 0
+    return store
+
+
+def start(asked: list[str], store: Path, *more: str) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*asked, "--store", str(store), *more], **pipes)
+
+
+def finished(process: subprocess.Popen[str]) -> int:
+    _, said = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in said, said
+    return process.returncode
+
+
+def same(store: Path, other: Path) -> bool:
+    results = [(each / "results.json").read_bytes() for each in (store, other)]
+    return files(store) == files(other) and results[0] == results[1]
+
+
+def pages(store: Path) -> dict[Path, int]:
+    found = {}
+    for path in (store / "ledger").rglob("*.json"):
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:  # put together meanwhile
+            continue
+    return found
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_driver_that_is_killed(asked, undisturbed, tmp_path) -> None:
+    """At random moments after its first shard, or while all is put together and scored; nothing committed is redone."""
+    chance = random.Random(os.environ.get("SAOD_SEED", "1"))
+    store, killed, rounds = tmp_path / "store", 0, 0
+    committed: dict[Path, int] = {}
+    while killed < KILLS:
+        assert rounds < 3 * KILLS
+        rounds += 1
+        driver = start(asked, store)
+        wait_for(lambda d=driver, c=committed: pages(store).keys() - c.keys() or d.poll() is not None)
+        time.sleep(chance.uniform(0, 4))
+        its_own = psutil.Process(driver.pid).children(recursive=True) if driver.poll() is None else []
+        driver.send_signal(signal.SIGKILL)
+        driver.communicate()
+        killed += driver.returncode == -signal.SIGKILL
+        wait_for(lambda own=its_own: not any(each.is_running() for each in own))  # it leaves no process behind
+        now = pages(store)
+        assert all(now.get(path, stamp) == stamp for path, stamp in committed.items())
+        committed = now
+        if driver.returncode == 0:
+            assert same(store, undisturbed)
+            shutil.rmtree(store)
+            committed = {}
+    assert finished(start(asked, store)) == 0
+    now = pages(store)
+    assert all(now.get(path, stamp) == stamp for path, stamp in committed.items())
+    assert same(store, undisturbed)
+
+
+def test_two_drivers_at_once(asked, undisturbed, tmp_path) -> None:
+    """One cuts the work otherwise, so that some images are done twice; each is there once."""
+    store = tmp_path / "store"
+    both = [start(asked, store), start(asked, store, "--unit-images", "4")]
+    assert [finished(each) for each in both] == [0, 0]
+    assert same(store, undisturbed)

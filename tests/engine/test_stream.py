@@ -1,0 +1,378 @@
+"""Runs on a small cluster: the same store however it was made, and detectors and images that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import psutil
+import pytest
+import ray
+from PIL import Image
+from toy_runs import PER_DETECTOR, contents, done, failed, files, job, own_copy, scored, stamps, tiny, toml
+
+from saod_ray.engine import pool, run, stream
+from saod_ray.engine.cluster import connected
+from saod_ray.engine.pictures import prepare
+from saod_ray.engine.run import Sizes
+from saod_ray.engine.stream import DEATHS, FATAL, Limits
+from saod_ray.engine.workers import Crew
+from saod_ray.errors import SaodError
+from saod_ray.store.store import Store
+from saod_ray.store.verify import verify
+
+pytestmark = pytest.mark.slow
+SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return tiny(tmp_path_factory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with connected(None, cpus=4):
+        yield
+
+
+@pytest.fixture(scope="module")
+def plain(data, tmp_path_factory) -> Path:
+    """An undisturbed run of three detectors."""
+    store = tmp_path_factory.mktemp("plain") / "store"
+    receipts = done(job(data, store))
+    assert sum(each.images for each in receipts) == 3 * PER_DETECTOR
+    return store
+
+
+def whole(store: Path, detectors: list[str]) -> None:
+    """Every image is accounted for exactly once, and no file is there without a reason."""
+    verdict = verify(Store.open(str(store)), detectors)
+    assert verdict.problems == [] and verdict.notes == []
+    assert verdict.images == len(detectors) * PER_DETECTOR
+    assert verdict.shards == len(detectors) * len(SPLITS)
+
+
+# however it is made --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        Sizes(actors=(2, 2), group=1, batch_size=2, unit_images=3),
+        Sizes(actors=(1, 2), group=3, batch_size=2, unit_images=64),
+        Sizes(actors=(1, 1), group=1, batch_size=5, unit_images=1000),
+    ],
+    ids=["2:2", "1:2", "1:1"],
+)
+def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, sizes) -> None:
+    work = job(data, tmp_path / "store")
+    made = work.plan(None, sizes, False)
+    np.random.default_rng(sizes.unit_images).shuffle(made.work)  # type: ignore[arg-type]
+    done(work, sizes, made=made)
+    whole(tmp_path / "store", ["a", "b", "c"])
+    assert files(tmp_path / "store") == files(plain)
+    assert scored(tmp_path / "store") == scored(plain)
+
+
+def test_a_finished_store_plans_nothing_and_writes_nothing(data, plain) -> None:
+    before = stamps(plain)
+    work = job(data, plain)
+    made = work.plan(None, Sizes(), False)
+    assert made.work == [] and made.stale == [] and made.cached == dict.fromkeys("abc", PER_DETECTOR)
+    assert done(work) == []
+    assert stamps(plain) == before
+
+
+def test_a_limit_and_then_all(data, plain, tmp_path) -> None:
+    work = job(data, tmp_path / "store")
+    assert sum(
+        each.images for each in done(work, Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=2), limit=3)
+    ) == 3 * 3 * len(SPLITS)
+    before = stamps(tmp_path / "store")
+    assert done(work, limit=3) == [] and stamps(tmp_path / "store") == before
+    assert sum(each.images for each in done(work)) == 3 * (PER_DETECTOR - 3 * len(SPLITS))
+    assert files(tmp_path / "store") == files(plain)
+
+
+def test_a_changed_option_redoes_that_detector_alone(data, plain, tmp_path) -> None:
+    shutil.copytree(plain, tmp_path / "store")
+    before = stamps(tmp_path / "store")
+    receipts = done(job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}}))
+    assert {each.detector for each in receipts} == {"b"} and sum(each.images for each in receipts) == PER_DETECTOR
+    whole(tmp_path / "store", ["a", "b", "c"])
+    after = stamps(tmp_path / "store")
+    assert {name: stamp for name, stamp in after.items() if "/b" not in name} == {
+        name: stamp for name, stamp in before.items() if "/b" not in name
+    }
+    assert scored(tmp_path / "store") != scored(plain)
+
+
+def test_a_shard_that_was_deleted_is_made_again(data, plain, tmp_path) -> None:
+    shutil.copytree(plain, tmp_path / "store")
+    next((tmp_path / "store" / "detections" / "b" / "id-c3").iterdir()).unlink()
+    receipts = done(job(data, tmp_path / "store"))
+    assert {(each.detector, each.unit.split) for each in receipts} == {("b", "id-c3")}
+    assert files(tmp_path / "store") == files(plain)
+
+
+def test_imported_detections_are_not_touched(data, tmp_path) -> None:
+    from saod_ray.config import UseCase
+    from saod_ray.store.importing import import_results
+
+    (tmp_path / "found.json").write_text("[]")
+    case = UseCase.load("shapes", str(data))
+    import_results(str(tmp_path / "store"), case, "b", "id", tmp_path / "found.json")
+    with pytest.raises(SaodError, match="imported detections of 'b' on id"):
+        job(data, tmp_path / "store").plan(None, Sizes(), False)
+
+
+# detectors that misbehave --------------------------------------------------------------------------------------------
+
+
+def test_a_detector_that_raises_fails_on_that_image_alone(data, plain, tmp_path) -> None:
+    first, second = contents(data, "id")[2:4]
+    detectors = {"a": {}, "b": {"shift": 1.0, "raises": [first], "wrong": [second]}, "c": {"shift": 2.0}}
+    done(job(data, tmp_path / "store", detectors))
+    whole(tmp_path / "store", ["a", "b", "c"])
+    third, fourth = 1_000_000 * 2 + 3, 1_000_000 * 2 + 4
+    reasons = failed(tmp_path / "store", "b")
+    assert reasons.pop(("id", third)) == "RuntimeError: will not look at <image at 0x…>"
+    if second % 4:  # it has detections, whose labels are wrong
+        assert "label" in reasons.pop(("id", fourth))
+    assert reasons == {}
+    expected = files(plain)
+    assert {k: v for k, v in files(tmp_path / "store").items() if "/b/" not in k} == {
+        k: v for k, v in expected.items() if "/b/" not in k
+    }
+
+
+def test_an_image_that_ends_its_process_is_found(data, plain, tmp_path) -> None:
+    fatal = contents(data, "id")[2]
+    store = tmp_path / "store"
+    work = job(data, store, {"a": {}, "b": {"shift": 1.0, "exits": [fatal]}, "c": {"shift": 2.0}})
+    sizes = Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=4)
+    receipts: list = []
+    facts = run.stream(work, work.plan(None, sizes, False), sizes, receipts.append)
+    work.compact()
+    whole(store, ["a", "b", "c"])
+    assert failed(store, "b") == {("id", 2_000_003): FATAL}
+    assert failed(store, "a") == failed(store, "c") == {}
+    assert facts["actors"]["a,b,c"]["lost"] == DEATHS + 1 + DEATHS  # together, in a half, alone
+    assert {k: v for k, v in files(store).items() if "/b/" not in k} == {
+        k: v for k, v in files(plain).items() if "/b/" not in k
+    }
+
+
+def test_an_image_that_a_detector_hangs_on_is_found(data, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(stream, "Limits", partial(Limits, hang=4.0, slow=0.5))
+    hanging = contents(data, "ood-digits")[3]
+    done(
+        job(data, tmp_path / "store", {"a": {"hangs": [hanging]}}),
+        Sizes(actors=(2, 2), group=1, batch_size=2, unit_images=1),
+    )
+    whole(tmp_path / "store", ["a"])
+    assert list(failed(tmp_path / "store", "a").values()) == [FATAL]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("raises", "'a' cannot be built (RuntimeError: no such model)"), ("exits", "of a end before they are ready")],
+)
+def test_a_detector_that_cannot_be_built(data, tmp_path, how, said) -> None:
+    with pytest.raises(SaodError) as caught:
+        done(job(data, tmp_path / "store", {"a": {"built": how}}))
+    assert said in str(caught.value)
+
+
+# images that are bad -------------------------------------------------------------------------------------------------
+
+
+def bad_images(place: Path) -> None:
+    """The first six of id become what nobody wants, but can be read; the last two cannot."""
+    names = sorted(path for path in place.iterdir())
+    rng = np.random.default_rng(0)
+    rgb = rng.integers(0, 256, (40, 60, 3), np.uint8)
+    Image.fromarray(rgb).convert("CMYK").save(names[0], "JPEG")
+    Image.fromarray(rgb).convert("L").save(names[1], "PNG")
+    Image.fromarray(np.dstack([rgb, rgb[:, :, :1]])).save(names[2], "PNG")
+    cv2.imwrite(str(names[3].with_suffix(".png")), rng.integers(0, 65536, (40, 60, 3)).astype(np.uint16))
+    names[3].with_suffix(".png").replace(names[3])
+    Image.fromarray(rgb[:1, :1]).save(names[4], "PNG")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(rgb).save(names[5], "JPEG", exif=exif)
+    names[6].write_bytes(b"")
+    names[7].unlink()
+
+
+def test_bad_images(data, tmp_path) -> None:
+    root = own_copy(data, tmp_path / "data")
+    place = root / "shapes" / "id"
+    kept = sorted(place.iterdir())[-1].read_bytes()
+    bad_images(place)
+    truncated = sorted((root / "shapes" / "val").iterdir())[0]
+    truncated.write_bytes(truncated.read_bytes()[:300])
+    store = tmp_path / "store"
+    done(job(root, store, {"a": {}}))
+    whole(store, ["a"])
+    reasons = failed(store, "a")
+    assert {image for split, image in reasons if split == "id"} == {2_000_007, 2_000_008}
+    assert reasons["id", 2_000_008] == f"There is no file shapes/id/{7:06d}.jpg."
+    assert "of no known format" in reasons["id", 2_000_007]
+    found = json.loads(scored(store))["detectors"]["a"]["coverage"]
+    for split in SPLITS:
+        assert found[split]["failed"] == sum(each == split for each, _ in reasons)
+        shards = Store.open(str(store)).shards("a", split)
+        rows = Store.open(str(store)).read_shard("a", split, shards[0])
+        detected = int((np.diff(rows.offsets) > 0).sum())
+        assert detected + found[split]["empty"] + found[split]["failed"] == found[split]["images"]
+    # a file that appears later is looked at when it is asked for
+    (place / f"{7:06d}.jpg").write_bytes(kept)
+    assert done(job(root, store, {"a": {}})) == []
+    again = done(job(root, store, {"a": {}}), retry_failed=True)
+    assert {each.unit.split for each in again} == {split for split, _ in reasons}
+    whole(store, ["a"])
+    assert {image for split, image in failed(store, "a") if split == "id"} == {2_000_007}
+
+
+def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypatch) -> None:
+    fatal = f"shapes/ood-kinds/{1:06d}.jpg"
+
+    def prepared(root, wanted, severity, seed):
+        if any(each.file_name == fatal for each in wanted):
+            os._exit(1)
+        return prepare(root, wanted, severity, seed)
+
+    monkeypatch.setattr(stream, "prepare", prepared)
+    done(job(data, tmp_path / "store", {"a": {}}))
+    whole(tmp_path / "store", ["a"])
+    ((split, _), reason), *others = failed(tmp_path / "store", "a").items()
+    assert split == "ood" and reason == "The process that decodes it ended (WorkerCrashedError)." and others == []
+
+
+# actors that are killed, room that is short -----------------------------------------------------------------------------
+
+
+def actors() -> list[psutil.Process]:
+    """The processes of detectors on this test's cluster."""
+    return [each for each in psutil.Process().children(recursive=True) if named(each).startswith("ray::Worker")]
+
+
+def named(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return ""
+
+
+def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
+    slow = {"a": {"seconds": 0.15}, "b": {"seconds": 0.15, "shift": 1.0}}
+    undisturbed = job(data, tmp_path / "undisturbed", slow)
+    done(undisturbed, Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8))
+    over, killed = threading.Event(), []
+
+    def kill() -> None:
+        """Not before something was done since the last one, or a busy machine would never end."""
+        chance, before = np.random.default_rng(0), 0
+        while not over.wait(float(os.environ.get("SAOD_KILL_SECONDS", "1.5"))):
+            busy = [each for each in actors() if "ray::Worker.work" in named(each)]
+            now = len(list((tmp_path / "store" / "ledger").rglob("*.json")))
+            if busy and now > before:
+                victim, before = busy[int(chance.integers(len(busy)))], now
+                victim.send_signal(signal.SIGKILL)
+                killed.append(victim.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        receipts = done(job(data, tmp_path / "store", slow), Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8))
+    finally:
+        over.set()
+        killer.join()
+    assert len(killed) >= 2
+    assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
+    assert failed(tmp_path / "store", "a") == failed(tmp_path / "store", "b") == {}
+    assert files(tmp_path / "store") == files(tmp_path / "undisturbed")
+
+
+def test_pools_that_do_not_fit_take_turns(data, plain, tmp_path, monkeypatch) -> None:
+    """Three pools that each hold two cores and more, where there are four."""
+    monkeypatch.setattr(pool, "IDLE", 0.5)
+    monkeypatch.setattr(run, "CPU_ACTOR", 2.1)
+    done(job(data, tmp_path / "store"), Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=5))
+    assert files(tmp_path / "store") == files(plain)
+
+
+def test_what_cannot_be_scheduled_ends_with_the_reason(data, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(run, "CPU_ACTOR", 64)
+    monkeypatch.setattr(stream, "Limits", partial(Limits, patience=3.0))
+    with pytest.raises(SaodError, match=r"Nothing has happened for 3 seconds \(a: 0 idle, 1 starting, \d+ waiting"):
+        done(job(data, tmp_path / "store", {"a": {}}))
+    monkeypatch.setattr(run, "CPU_ACTOR", 0.5)
+    done(job(data, tmp_path / "store", {"a": {}}))  # nothing is left behind that holds room
+    whole(tmp_path / "store", ["a"])
+
+
+# a disk that is full ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root: run this test as root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as out, pytest.raises(OSError, match="No space left"):
+        while True:
+            out.write(bytes(4096))
+    return ballast
+
+
+def test_a_disk_that_is_full_for_a_while_and_for_good(data, plain, small_disk, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(run, "Crew", partial(Crew, patience=4.0))
+    store = small_disk / "store"
+    file = toml(tmp_path / "detectors", {"a": {}})
+    from saod_ray.config import UseCase
+
+    work = run.Job.of(UseCase.load("shapes", str(data)), str(store), str(file), tmp_path, 0)
+    done(work, Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=2), limit=2)
+    before = files(store)
+    ballast = fill(small_disk)
+    with pytest.raises(
+        SaodError, match=r"cannot be written to .*No space left on device.*: mend that and run"
+    ) as caught:
+        done(work)
+    assert caught.value.code == 1 and "\n" not in str(caught.value)
+    assert files(store) == before  # as whole as it was, and nothing half-written
+    monkeypatch.setattr(run, "Crew", partial(Crew, patience=60.0))
+    timer = threading.Timer(4.0, ballast.unlink)
+    timer.start()
+    done(work)
+    timer.join()
+    assert files(store) == {name: each for name, each in files(plain).items() if "/a/" in name}
+
+
+def test_actors_go_when_a_run_is_over(data, plain) -> None:
+    until = time.monotonic() + 20
+    while actors():
+        assert time.monotonic() < until, [(each.pid, named(each)) for each in actors()]
+        time.sleep(0.2)
+    assert ray.available_resources()["CPU"] == 4

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, import_golden, saod_ray
+from hypothesis import given
+from hypothesis import strategies as st
+from report_stores import ERROR, FILE, NASTY, nasty_store
+
+from saod_ray.config import ScoreSettings, UseCase
+from saod_ray.report import acceptance
+from saod_ray.report.data import gather
+from saod_ray.report.judged import judge
+from saod_ray.report.page import embedded
+from saod_ray.report.sheets import leaderboard, paper_figures
+from saod_ray.report.table import COLUMNS, figure
+from saod_ray.score import thresholds
+from saod_ray.score.uncertainty import NO_DETECTION
+from saod_ray.selfaware import SelfAware
+from saod_ray.store.importing import import_results
+from saod_ray.store.store import Store
+
+
+class Page(HTMLParser):
+    """What a browser without scripts makes of a page: tables as rows of (text, value), tags with attributes, text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: dict[str, list[list[tuple[str, str | None]]]] = {}
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._table, self._in_cell, self._in_script = "", False, False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self._in_script = tag in ("script", "style")
+        if tag == "table":
+            self._table = found.get("id") or ""
+            self.tables[self._table] = []
+        elif tag == "tr":
+            self.tables[self._table].append([])
+        elif tag in ("td", "th"):
+            self._in_cell = True
+            self.tables[self._table][-1].append(("", found.get("data-value")))
+
+    def handle_endtag(self, tag):
+        self._in_script = False
+        if tag in ("td", "th"):
+            self._in_cell = False
+        if tag == "table":
+            self._table = ""
+
+    def handle_data(self, data):
+        if self._in_script:
+            return
+        self.text += data
+        if self._in_cell:
+            text, value = self.tables[self._table][-1][-1]
+            self.tables[self._table][-1][-1] = (text + data, value)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return nasty_store(tmp_path_factory.mktemp("nasty"))
+
+
+@pytest.fixture(scope="module")
+def text(store) -> str:
+    result = saod_ray("report", store, "--data", store.parent)
+    assert (result.returncode, result.stdout) == (0, f"{store}/report.html\n"), result.stderr
+    return (store / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(text) -> Page:
+    return Page(text)
+
+
+def test_the_leaderboard_has_the_figures_of_results_json(page, store) -> None:
+    results = json.loads((store / "results.json").read_text())
+    rows = page.tables["leaderboard"][1:]
+    assert {row[0][0] for row in rows} == {"atss", "f-rcnn"}
+    for row in rows:
+        for (shown, value), column in zip(row[1:], COLUMNS, strict=False):
+            known = figure(results["detectors"][row[0][0]], column.path)
+            assert value == ("" if known is None else repr(known))
+            assert shown == ("–" if known is None else f"{100 * known:.2f}")
+    values = [float(row[1][1]) for row in rows]
+    assert values == sorted(values, reverse=True)
+
+
+def test_every_class_and_component_is_there(page, store) -> None:
+    results = json.loads((store / "results.json").read_text())
+    best = page.tables["leaderboard"][1][0][0]
+    known = results["detectors"][best]["per_class"]
+    rows = page.tables[f"classes-{best}"][1:]
+    assert [row[0][0] for row in rows] == list(known)
+    for row in rows:
+        each = known[row[0][0]]
+        assert [row[1][1], row[2][1]] == [str(each["objects"]), str(each["detections"])]
+        assert row[4][1] == ("" if each["lrp"] is None else repr(each["lrp"]))
+    components = {row[0][0]: row for row in page.tables["components"][1:]}
+    for name, each in results["detectors"].items():
+        expected = [each[part][key] for part in ("id", "shift") for key in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn")]
+        assert [value for _, value in components[name][1:]] == ["" if v is None else repr(v) for v in expected]
+
+
+def test_names_and_errors_are_text(page, text) -> None:
+    for name in NASTY:
+        assert name in page.text
+    assert ERROR in [row[3][0] for row in page.tables["failures"][1:]]
+    names = {attributes.get("alt") or "" for tag, attributes in page.tags if tag == "img"}
+    assert names and all(FILE.split("{}")[0] in name for name in names)
+    assert not [tag for tag, attributes in page.tags if tag == "b" or "onerror" in attributes]
+    assert NASTY[0] not in text  # neither in the markup nor in the data of the scripts
+
+
+def test_the_data_of_scripts_reads_back(text) -> None:
+    found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+    assert len(found) > 10
+    values = [json.loads(each) for each in found]
+    assert any(NASTY[1] in json.dumps(value, ensure_ascii=False).replace('\\"', '"') for value in values)
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_embedded_json_cannot_end_its_element(value) -> None:
+    found = str(embedded(value))
+    assert not set("<>&\u2028\u2029") & set(found)
+    assert json.loads(found) == value
+
+
+def test_nothing_is_fetched(page) -> None:
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "xlink:href"):
+            target = attributes.get(name) or ""
+            assert target == "" or target.startswith(("#", "data:image/")), (tag, target)
+    policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None and policy.startswith("default-src 'none';") and "http" not in policy
+
+
+def test_charts_are_pictures_without_scripts(page) -> None:
+    charts = [attributes["data-chart"] for tag, attributes in page.tags if "data-chart" in attributes]
+    drawn = [tag for tag, _ in page.tags if tag == "svg"]
+    assert {"parts", "uncertainty", "roc", "severity-lrp", "corruptions", "reliability-before", "oracle"} <= set(charts)
+    assert len(drawn) == len(charts) == len(set(charts))
+    ids = [attributes["id"] for _, attributes in page.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_same_bytes_for_the_same_results(store, text, tmp_path) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(store, moved)
+    shutil.rmtree(moved / "cache")
+    result = saod_ray("report", moved, "--data", store.parent, "--out", tmp_path / "r.html")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "r.html").read_text() == text
+
+
+def test_without_images(store, tmp_path, page) -> None:
+    assert saod_ray("report", store, "--out", tmp_path / "r.html").returncode == 0
+    found = Page((tmp_path / "r.html").read_text())
+    assert "The images are not at hand" in found.text
+    assert not [tag for tag, _ in found.tags if tag == "img"]
+    assert found.tables == page.tables
+    assert saod_ray("report", store, "--data", tmp_path, "--out", tmp_path / "r.html").returncode == 0
+    assert "not where they were looked for" in (tmp_path / "r.html").read_text()
+
+
+def test_pictures_of_every_kind(page) -> None:
+    captions = [str(attributes["alt"]) for tag, attributes in page.tags if tag == "img"]
+    for part in ("ood · ", "id · ", "id-c1 · ", "id-c5 · ", ": accepted (u = ", ": the detector alone"):
+        assert any(part in caption for caption in captions), part
+
+
+def test_figures_and_tables_as_files(store, text, tmp_path) -> None:
+    out = tmp_path / "figures"
+    result = saod_ray("report", store, "--data", store.parent, "--out", tmp_path / "r.html", "--figures", out)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "r.html").read_text() == text
+    names = {path.name for path in out.iterdir()}
+    assert {"parts.svg", "parts.pdf", "uncertainty-atss.pdf", "uncertainty-f-rcnn.pdf", "leaderboard.tex"} <= names
+    assert all(path.read_bytes().startswith(b"%PDF") for path in out.glob("*.pdf"))
+    assert (out / "uncertainty-atss.svg").read_text() != (out / "uncertainty-f-rcnn.svg").read_text()
+    table = (out / "classes-atss.tex").read_text()
+    assert table.count(" \\\\\n") == 1 + len(NASTY)
+    assert r"\textbackslash{}u003c \$\{7*7\} \{\{ 7*7 \}\}" in table
+
+
+def test_refusals(store, tmp_path) -> None:
+    assert "There is no store" in saod_ray("report", tmp_path / "none").stderr
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy, ignore=shutil.ignore_patterns("report.html"))
+    results = json.loads((copy / "results.json").read_text())
+    results["detectors"]["atss"]["daq"] = 0.99
+    (copy / "results.json").write_text(json.dumps(results))
+    result = saod_ray("report", copy)
+    assert result.returncode == 1
+    assert "is not what the detections of 'atss' there give now" in result.stderr
+    shutil.copy(store / "results.json", copy)
+    shutil.rmtree(copy / "cache")
+    saod_ray("score", copy)  # its cache has what scoring needs of the shard, and nothing of what a report needs
+    (copy / "detections" / "atss" / "id-c3" / f"{'0' * 32}.parquet").write_bytes(b"PAR1")
+    assert "is gone or damaged: `saod-ray verify" in saod_ray("report", copy).stderr
+    (copy / "results.json").write_text("{")
+    assert "results.json is damaged" in saod_ray("report", copy).stderr
+    (copy / "results.json").unlink()
+    assert f"run `saod-ray score {copy}` first" in saod_ray("report", copy).stderr
+    assert "is not a file" in saod_ray("report", store, "--out", tmp_path).stderr
+    assert not (copy / "report.html").exists()
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory) -> Path:
+    """Six detectors of the golden data, under the paper's conventions and with intervals."""
+    place = tmp_path_factory.mktemp("six") / "store"
+    for name in ("f-rcnn", "rs-rcnn", "atss", "d-detr", "nll-rcnn", "es-rcnn"):
+        import_golden(str(place), name)
+    assert saod_ray("score", place, "--conventions", "paper", "--bootstrap", "20").returncode == 0
+    return place
+
+
+def test_six_detectors_are_small_enough(six, tmp_path) -> None:
+    assert saod_ray("report", six, "--out", tmp_path / "r.html").returncode == 0
+    assert (tmp_path / "r.html").stat().st_size <= 2_500_000
+
+
+def test_intervals_stand_below_their_figures(six) -> None:
+    gathered = gather(Store.open(str(six)))
+    sheet = leaderboard(gathered)
+    assert [head.title for head in sheet.heads][-2:] == ["DAQ (official)", "rank"]
+    for row in sheet.rows:
+        known = gathered.results["detectors"][row[0].text]["intervals"]
+        low, high = known["ood"]["ba"]
+        assert row[2].notes[0] == f"[{100 * low:.2f}, {100 * high:.2f}]"
+        assert row[-1].text == " to ".join(map(str, known["rank"]))
+
+
+def test_severities_and_corruptions_agree_with_results(store) -> None:
+    gathered = gather(Store.open(str(store)))
+    for name, tables in gathered.tables.items():
+        by_split = {each["split"]: each for each in tables["severities"]}
+        figures = gathered.results["detectors"][name]
+        for key in ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq"):
+            assert by_split["id"][key] == figures["id"][key]
+        for split, each in by_split.items():
+            assert each["ap"] == figures["accuracy"][split]["ap"]
+        assert by_split["id-c5"]["accepted"] == figures["shift"]["accept_rate_c5"]
+    drawn = gathered.tables["atss"]["corruptions"]
+    assert sum(each["images"] for each in drawn if each["severity"] == 3) == 14
+    assert gathered.tables["f-rcnn"]["corruptions"] == []  # imported: no draw is known
+
+
+def test_the_sums_of_corruptions_add_up(store) -> None:
+    gathered = gather(Store.open(str(store)))
+    for split in ("id-c1", "id-c5"):
+        each = judge(gathered.benchmark, "atss", split, gathered.selfaware["atss"])
+        halves = np.arange(len(each.accepted)) % 2 == 0
+        whole = each.sums(gathered.benchmark)
+        parts = each.sums(gathered.benchmark, halves) + each.sums(gathered.benchmark, ~halves)
+        for name in ("objects", "tp", "fp", "bin_count"):
+            np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
+        np.testing.assert_allclose(whole.bin_iou, parts.bin_iou, atol=1e-12)
+
+
+def test_reliability_after_is_that_of_results(store) -> None:
+    gathered = gather(Store.open(str(store)))
+    for name, tables in gathered.tables.items():
+        after = dict(tables["reliability"]["after"])
+        pooled = after.pop("")
+        assert after == gathered.results["detectors"][name]["reliability"]["id"]
+        assert sum(pooled["detections"]) == sum(sum(each["detections"]) for each in after.values())
+
+
+values = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, NO_DETECTION]), min_size=1, max_size=12)
+
+
+@given(values, values, st.sampled_from([0.1, 0.3, 0.5, 1.0]), st.sampled_from(["official", "paper"]))
+def test_decisions_are_what_the_benchmark_would_say(inside, outside, u, conventions) -> None:
+    settings = ScoreSettings(conventions=conventions)
+    mine = SelfAware(settings, u, np.zeros(1), [None])
+    here, away = np.array(inside), np.array(outside)
+    found = acceptance.decisions({"id": here, "ood/far": away}, mine, settings)
+    if not found:
+        assert (np.concatenate([here, away]) == NO_DETECTION).all()
+        return
+    assert found["threshold"][found["fitted"]] == u
+    for k, t in enumerate(found["threshold"]):
+        at_t = SelfAware(settings, t, np.zeros(1), [None])
+        accepted = [at_t.accepts(each, each != NO_DETECTION) for each in (here, away)]
+        if conventions == "paper":
+            expected = thresholds.decided_accuracy(*accepted)
+        else:
+            expected = thresholds.balanced_accuracy(here, away, t)
+        for name in ("tpr", "tnr", "ba"):
+            assert found[name][k] == pytest.approx(expected[name], abs=1e-12)
+        assert found["accepted"]["id"][k] == pytest.approx(accepted[0].mean(), abs=1e-4)
+        assert found["accepted"]["ood/far"][k] == pytest.approx(accepted[1].mean(), abs=1e-4)
+
+
+@given(values, values)
+def test_histograms_lose_no_image(inside, outside) -> None:
+    splits = {"id": np.array(inside), "ood/far": np.array(outside)}
+    rows = acceptance.histogram(splits, acceptance.edges(splits))
+    for name, known in splits.items():
+        mine = [row for row in rows if row["split"] == name]
+        assert sum(row["images"] for row in mine) == len(known)
+        for row in mine:
+            if row["low"] is not None:
+                last = row["bin"] == acceptance.BINS - 1
+                inside_bin = [v for v in known if row["low"] <= v < row["high"] or (last and v == row["high"])]
+                assert row["images"] == len(inside_bin)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=400))
+def test_thinned_curves_keep_their_ends(steps) -> None:
+    x, y = np.cumsum(np.array(steps, float), axis=0).T
+    kept = acceptance.thinned(x, y)
+    assert kept[0] == 0 and kept[-1] == len(x) - 1
+    assert len(kept) <= acceptance.POINTS + 2
+    assert kept == sorted(set(kept))
+
+
+def test_the_paper_is_shown_where_it_is_the_papers() -> None:
+    gen = paper_figures("gen")
+    assert (gen["d-detr"]["daq"], gen["f-rcnn"]["id"]["laece"], paper_figures("av")["atss"]["ood"]["ba"]) == (
+        43.5,
+        17.3,
+        85.8,
+    )
+    assert paper_figures("shapes") == {}
+    for use_case in ("gen", "av"):  # its figures hang together: transcription errors would show
+        for each in paper_figures(use_case).values():
+            if "daq" in each:
+                parts = each["ood"]["ba"], each["id"]["idq"], each["shift"]["idq"]
+                assert thresholds.harmonic(*parts) == pytest.approx(each["daq"], abs=0.11)
+                assert thresholds.harmonic(each["ood"]["tpr"], each["ood"]["tnr"]) == pytest.approx(parts[0], abs=0.11)
+                for where in ("id", "shift"):
+                    idq = thresholds.harmonic(100 - each[where]["lrp"], 100 - each[where]["laece"])
+                    assert idq == pytest.approx(each[where]["idq"], abs=0.11)
+
+
+@pytest.mark.parametrize("splits", [("val", "pseudo-ood"), ("val", "pseudo-ood", "id"), ("val", "pseudo-ood", "ood")])
+def test_a_store_that_has_only_begun(splits, tmp_path) -> None:
+    case = UseCase.load(GOLDEN / "use-case.toml")
+    for split in splits:
+        import_results(str(tmp_path / "s"), case, "toy", split, GOLDEN / f"{split}.detections.json.gz")
+    assert saod_ray("score", tmp_path / "s", "--partial").returncode == 0
+    result = saod_ray("report", tmp_path / "s", "--figures", tmp_path / "figures")
+    assert result.returncode == 0, result.stderr
+    found = Page((tmp_path / "s" / "report.html").read_text())
+    assert "PARTIAL" in found.text
+    assert found.tables["leaderboard"][1][1][0] == "–"

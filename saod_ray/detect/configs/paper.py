@@ -24,33 +24,33 @@ def f_rcnn(classes: int) -> Config:
 
 def rs_rcnn(classes: int) -> Config:
     """Rank & Sort R-CNN: ranks all that is proposed, and codes the RPN's boxes as the second stage's."""
-    config = _learning_rate(f_rcnn(classes), 0.012)
-    rank_and_sort(config.model)
-    return config
+    return rank_and_sort(_learning_rate(f_rcnn(classes), 0.012))
 
 
-def rank_and_sort(model: Config) -> None:
+def rank_and_sort(config: Config) -> Config:
     """Turn a Faster R-CNN into a Rank & Sort R-CNN. All anchors and proposals count: the loss needs no sampling."""
+    model = config.model
     rpn, head = model.rpn_head, model.roi_head.bbox_head
     rpn.update(type="RankSortRPNHead", reg_decoded_bbox=True, loss_bbox=GIOU)
     rpn.bbox_coder.target_stds = STDS
     head.update(type="RankSortBBoxHead", reg_decoded_bbox=True, loss_bbox=GIOU)
     model.train_cfg.rpn.sampler = {"type": "PseudoSampler"}
     model.train_cfg.rcnn.sampler.update(num=10**6, pos_fraction=1.0)
+    return config
 
 
 def nll_rcnn(classes: int) -> Config:
     """Faster R-CNN with variances, trained with the negative log-likelihood."""
-    return _probabilistic(classes, "nll")
+    return probabilistic(f_rcnn(classes), "nll")
 
 
 def es_rcnn(classes: int) -> Config:
     """Faster R-CNN with variances, trained with the energy score."""
-    return _probabilistic(classes, "energy")
+    return probabilistic(f_rcnn(classes), "energy")
 
 
-def _probabilistic(classes: int, likelihood: str) -> Config:
-    config = f_rcnn(classes)
+def probabilistic(config: Config, likelihood: str) -> Config:
+    """Let a Faster R-CNN predict variances."""
     config.model.roi_head.bbox_head.update(type="ProbabilisticBBoxHead", likelihood=likelihood)
     return config
 

@@ -32,29 +32,6 @@ def f_rcnn(classes: int, width: int = WIDTH) -> Config:
     return _recipe(config, epochs=3)
 
 
-def rs_rcnn(classes: int) -> Config:
-    """Rank & Sort R-CNN."""
-    config = f_rcnn(classes)
-    paper.rank_and_sort(config.model)
-    return config
-
-
-def nll_rcnn(classes: int) -> Config:
-    """Faster R-CNN with variances, trained with the negative log-likelihood."""
-    return _probabilistic(classes, "nll")
-
-
-def es_rcnn(classes: int) -> Config:
-    """Faster R-CNN with variances, trained with the energy score."""
-    return _probabilistic(classes, "energy")
-
-
-def _probabilistic(classes: int, likelihood: str) -> Config:
-    config = f_rcnn(classes)
-    config.model.roi_head.bbox_head.update(type="ProbabilisticBBoxHead", likelihood=likelihood)
-    return config
-
-
 def atss(classes: int) -> Config:
     """ATSS with a narrow ResNet-18 of four stages."""
     config = paper.atss(classes)
@@ -171,11 +148,11 @@ def _epochs(config: Config, epochs: int) -> Config:
 
 DETECTORS: dict[str, Callable[[int], Config]] = {
     "f-rcnn": f_rcnn,
-    "rs-rcnn": rs_rcnn,
+    "rs-rcnn": lambda classes: paper.rank_and_sort(f_rcnn(classes)),
     "atss": atss,
     "d-detr": d_detr,
-    "nll-rcnn": nll_rcnn,
-    "es-rcnn": es_rcnn,
+    "nll-rcnn": lambda classes: paper.probabilistic(f_rcnn(classes), "nll"),
+    "es-rcnn": lambda classes: paper.probabilistic(f_rcnn(classes), "energy"),
     "f-rcnn-short": f_rcnn_short,
     "f-rcnn-single": f_rcnn_single,
     "f-rcnn-large": f_rcnn_large,

@@ -534,14 +534,17 @@ def run(
     as_json: bool,
 ) -> int:
     """Run detectors over a use case's splits into a store, and score it. Run it again to go on where it stopped."""
-    from saod_ray.config import ScoreSettings, UseCase
+    from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
     from saod_ray.engine import plan as planning
     from saod_ray.engine.cluster import connected
     from saod_ray.engine.estimate import estimate
     from saod_ray.engine.journal import Journal
     from saod_ray.engine.run import Job, Sizes, refuse_too_many, stream
+    from saod_ray.report.diff import last_settings
 
+    if (probe or price is not None) and not dry_run:
+        raise SaodError("--probe and --price say what a run would take: give --dry-run, too.")
     case = UseCase.load(use_case, data)
     _draw(case)
     uri = store or f"runs/{case.name}"
@@ -552,7 +555,7 @@ def run(
     if dry_run:
         _print_estimates(estimate(job, made, probe, price), as_json)
         return 0
-    failed = job.failed()
+    failed = dict(made.failed)
     totals = {name: made.missing[name] + made.cached[name] for name in made.missing}
     if made.work:
         journal = Journal(job.store, made, {"detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()})
@@ -569,9 +572,9 @@ def run(
         journal.close("done")
     if limit is None:
         job.compact()
-    failed = job.failed()
     refuse_too_many(failed, totals, max_errors)
-    _score(job.store, [spec.name for spec in job.specs], ScoreSettings(), limit is not None, None, as_json)
+    partial = limit is not None
+    _score(job.store, job.scored(partial), last_settings(job.store), partial, None, as_json)
     try:
         click.echo(f"Report: {_report(job.store, None, case.root, None)}", err=True)
     except SaodError as error:  # the results are there

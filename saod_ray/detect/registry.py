@@ -156,7 +156,10 @@ def _entries(path: Path, tables: dict[str, Any], use_case: str, folder: Path | N
 
 def weights_folder(given: str | Path | None = None) -> Path:
     """Where weights are looked for: the folder given, that of SAOD_WEIGHTS, or `weights` in the current folder."""
-    return Path(given or os.environ.get("SAOD_WEIGHTS") or "weights").expanduser().absolute()
+    folder = given or os.environ.get("SAOD_WEIGHTS") or "weights"
+    if "://" in str(folder):
+        raise SaodError(f"Weights are read from folders, not from {folder}: mount it, or copy it to every node.")
+    return Path(folder).expanduser().absolute()
 
 
 def places(entry: Entry, weights: Path) -> list[Path]:
@@ -169,7 +172,7 @@ def places(entry: Entry, weights: Path) -> list[Path]:
         return named if entry.backend in BACKENDS else []
     official = [weights / checkpoint] if entry.checkpoint else []
     inside = [_HERE / "weights" / entry.use_case / f"{entry.name}.safetensors"] if entry.use_case in _SHIPPED else []
-    return [*official, *named, *inside]
+    return [*named, *official, *inside]
 
 
 def state(entry: Entry, weights: Path) -> State:
@@ -202,6 +205,8 @@ def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) ->
     classes = _classes(entry, use_case_classes)
     config = _inference(_config(entry, len(classes))) if entry.backend == "mmdet" else None
     said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
+    if entry.backend not in BACKENDS:  # a user's own class may change
+        said.append(_digest(Path(inspect.getfile(_kind(entry)))))
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
@@ -277,7 +282,7 @@ def _config(entry: Entry, classes: int) -> Any:
     except Exception as error:  # the file is a program, which may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise SaodError(f"'{entry.name}': {path} is not a config for mmdet 3 ({reason}): mend it.") from None
-    counts = set(_class_counts(config.model)) - {classes}
+    counts = set(class_counts(config.model)) - {classes}
     if counts:
         raise SaodError(
             f"'{entry.name}': {path} is for {min(counts)} classes, not {classes}: set `num_classes` of its bbox_head."
@@ -293,13 +298,13 @@ def _inference(config: Any) -> dict[str, Any]:
     return {"model": model, "pipeline": list(get_test_pipeline_cfg(config.copy()))}
 
 
-def _class_counts(model: Any, below: bool = False) -> list[int]:
+def class_counts(model: Any, below: bool = False) -> list[int]:
     """Every `num_classes` in or below a bbox_head."""
     if isinstance(model, dict):
-        parts = [_class_counts(value, below or key == "bbox_head") for key, value in model.items()]
+        parts = [class_counts(value, below or key == "bbox_head") for key, value in model.items()]
         own = [model["num_classes"]] if below and "num_classes" in model else []
         return own + [count for part in parts for count in part]
-    return [count for each in model for count in _class_counts(each, below)] if isinstance(model, list) else []
+    return [count for each in model for count in class_counts(each, below)] if isinstance(model, list) else []
 
 
 def _digest(checkpoint: Path | None) -> list[tuple[str, str]]:

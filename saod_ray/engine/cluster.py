@@ -36,9 +36,9 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
     )
     try:
         ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
-    except ConnectionError as error:
+    except (ConnectionError, RuntimeError, ValueError) as error:
         raise SaodError(
-            f"There is no Ray cluster at '{address}' ({error}): start it, or leave --address out."
+            f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
         ) from None
     try:
         yield

@@ -21,7 +21,7 @@ from saod_ray.store import ledger
 from saod_ray.store.compaction import IMAGES
 from saod_ray.store.ledger import Page
 from saod_ray.store.store import Store
-from saod_ray.store.units import RUN, Unit
+from saod_ray.store.units import RUN, Unit, superseded
 
 FORMAT = 1  # of shards: raise it when the same inputs give other rows
 UNIT_IMAGES = 128
@@ -42,6 +42,7 @@ class Plan:
     work: list[Work] = field(default_factory=list)
     cached: dict[str, int] = field(default_factory=dict)  # images of a detector that need not be done
     missing: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)  # of the cached ones
     stale: list[Page] = field(default_factory=list)
 
     @property
@@ -99,12 +100,14 @@ def plan(
     retry_failed: bool = False,
 ) -> Plan:
     """What is missing of every split, all of it or the first images alone."""
-    made = Plan(cached={spec.name: 0 for spec in specs}, missing={spec.name: 0 for spec in specs})
+    made = Plan()
+    for counts in (made.cached, made.missing, made.failed):
+        counts.update((spec.name, 0) for spec in specs)
     for split in inputs.store.splits:
         count = min(limit or inputs.images(split).height, inputs.images(split).height)
         ranges: dict[tuple[int, int], list[str]] = {}
         for spec in specs:
-            lacking = ~_covered(inputs, spec, split, made, retry_failed)[:count]
+            lacking = ~_covered(inputs, spec, Unit(split, 0, count), made, retry_failed)[:count]
             made.missing[spec.name] += int(lacking.sum())
             made.cached[spec.name] += count - int(lacking.sum())
             for start, stop in _runs(lacking, unit_images):
@@ -113,24 +116,44 @@ def plan(
     return made
 
 
-def _covered(inputs: Inputs, spec: DetectorSpec, split: str, made: Plan, retry_failed: bool) -> np.ndarray:
+def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
+    """Refuse a seed that is not that of the other detectors' corrupted images: figures would not compare."""
+    for split in inputs.store.splits:
+        for name in detectors if Unit(split, 0, 0).severity else ():
+            for page in inputs.store.pages(name, split)[:1]:
+                if page.origin.kind == RUN and not inputs.is_valid(page, page.origin.file):
+                    raise SaodError(
+                        f"The corrupted images of '{name}' in {inputs.store.uri} were made with another --seed: give that one, "
+                        "or use another store."
+                    )
+
+
+def _covered(inputs: Inputs, spec: DetectorSpec, asked: Unit, made: Plan, retry_failed: bool) -> np.ndarray:
     """Which images a detector's valid pages cover; others are stale, and imported ones are not ours to touch."""
-    covered = np.zeros(inputs.images(split).height, bool)
-    pages = ledger.pages(inputs.store.folder, spec.name, split)
+    covered = np.zeros(inputs.images(asked.split).height, bool)
+    pages = ledger.pages(inputs.store.folder, spec.name, asked.split)
+    gone = {page.unit for page in superseded(pages)}
     # after the pages: a shard is there before the page that lists it
-    files = set(inputs.store.folder.list(f"detections/{spec.name}/{split}"))
+    files = set(inputs.store.folder.list(f"detections/{spec.name}/{asked.split}"))
     for page in pages:
         if page.origin.kind != RUN:
             raise SaodError(
-                f"{inputs.store.uri} holds imported detections of '{spec.name}' on {split}: use another store."
+                f"{inputs.store.uri} holds imported detections of '{spec.name}' on {asked.split}: use another store."
             )
-        unit = Unit.named(split, page.unit)
-        failed = retry_failed and any(shard.failed for shard in page.shards)
-        gone = any(f"{shard.name}.parquet" not in files for shard in page.shards)
-        if gone or failed or not inputs.is_valid(page, spec.fingerprint):
-            made.stale.append(page)
-        else:
-            covered[unit.start : unit.stop] = True
+        unit = Unit.named(asked.split, page.unit)
+        failed = 0 if page.unit in gone else sum(shard.failed for shard in page.shards)
+        is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
+        if is_there and inputs.is_valid(page, spec.fingerprint):
+            if not (retry_failed and failed and unit.stop <= asked.stop):
+                covered[unit.start : unit.stop] = True
+                made.failed[spec.name] += failed if unit.start < asked.stop else 0
+                continue
+        elif unit.stop > asked.stop < len(covered):
+            raise SaodError(
+                f"{inputs.store.uri} has images of '{spec.name}' on {asked.split} beyond --limit that were made with other "
+                "weights or another --seed: run without --limit to make all of them anew, or use another store."
+            )
+        made.stale.append(page)
     return covered
 
 
@@ -167,5 +190,9 @@ def said(made: Plan) -> str:
     """The plan in one sentence."""
     detectors = [f"{name} {missing:,}" for name, missing in made.missing.items() if missing]
     if not detectors:
-        return "nothing to do: every image of every split is there for every detector"
-    return f"{len(made.work):,} units, {made.images:,} images to decode; to detect: {some(detectors, 9)}"
+        return "nothing to do: all that is asked for is there"
+    old = sum(shard.images for page in made.stale for shard in page.shards)
+    again = (
+        f"; {old:,} images that failed, or were made with other weights or another seed, are replaced" if old else ""
+    )
+    return f"{len(made.work):,} units, {made.images:,} images to decode; to detect: {some(detectors, 9)}{again}"

@@ -15,6 +15,7 @@ from saod_ray.engine import plan as planning
 from saod_ray.engine.plan import Inputs, Plan, Work
 from saod_ray.engine.workers import Crew, Receipt
 from saod_ray.errors import SaodError
+from saod_ray.score.coverage import coverage
 from saod_ray.store.compaction import compact
 from saod_ray.store.store import Store, check_name
 
@@ -55,7 +56,9 @@ class Job:
         for entry in entries:
             check_name(entry.name)
         specs = [registry.describe(entry, classes, weights) for entry in entries]
-        return cls(case, store, entries, specs, weights, Inputs(store, seed))
+        inputs = Inputs(store, seed)
+        planning.refuse_other_seed(inputs, [name for name in store.detectors() if name not in {s.name for s in specs}])
+        return cls(case, store, entries, specs, weights, inputs)
 
     def plan(self, limit: int | None, sizes: Sizes, retry_failed: bool) -> Plan:
         """What is missing."""
@@ -69,13 +72,15 @@ class Job:
             if spec.name in work.detectors
         }
 
-    def failed(self) -> dict[str, int]:
-        """Images that failed, of each detector, in all that the store has."""
-        shards = {
-            spec.name: [shard for split in self.store.splits for shard in self.store.shards(spec.name, split)]
-            for spec in self.specs
-        }
-        return {name: sum(shard.failed for shard in each) for name, each in shards.items()}
+    def scored(self, partial: bool) -> list[str]:
+        """The detectors that are scored after a run: those of the run, and all others that are complete."""
+        totals = {source: self.inputs.manifest(source).images.height for source in ("val", "id", "ood")}
+        mine = {spec.name for spec in self.specs}
+
+        def is_complete(name: str) -> bool:
+            return not any(each["missing"] for each in coverage(self.store, name, totals).values())
+
+        return [name for name in self.store.detectors() if partial or name in mine or is_complete(name)]
 
     def compact(self) -> None:
         """Few large shards instead of many small ones, where a split is complete."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from saod_ray.config import DetectorSpec
 from saod_ray.data.images import decode
@@ -13,6 +14,7 @@ from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
 from saod_ray.detect.adapter import MmdetDetector
 from saod_ray.detect.detections import Detections, Detector
+from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.score.ap import accuracy
 from saod_ray.score.matching import overlaps
@@ -22,29 +24,43 @@ from saod_ray.train.recipe import config_of
 from saod_ray.train.settings import Settings
 
 AT_ONCE = 32  # images in memory
+NOTHING = Detections(np.zeros(0, np.int16), np.zeros((0, 4), np.float32), np.zeros(0, np.float32))
 
 
-def accuracy_of(settings: Settings, weights: Path, val: Manifest, root: str) -> dict[str, Any]:
+def accuracy_of(
+    settings: Settings, weights: Path, val: Manifest, root: str, progress: Progress | None = None
+) -> dict[str, Any]:
     """AP, AP50 and AP75 of the weights as they were written."""
     spec = DetectorSpec(name=settings.detector, classes=settings.classes, fingerprint="")
-    detector = MmdetDetector(spec, config_of(settings.config, len(settings.classes)), weights, threads=1)
-    figures = accuracy(*detected(detector, val, root), zero_id_misses=False)
-    return {name: round(figures[name], 4) for name in ("ap", "ap50", "ap75")}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    config = config_of(settings.config, len(settings.classes))
+    detector = MmdetDetector(spec, config, weights, device, threads=None if device == "cuda" else 1)
+    figures = accuracy(*detected(detector, val, root, progress), zero_id_misses=False)
+    return {name: round(figures[name], 4) for name in ("ap", "ap50", "ap75") if figures[name] is not None}
 
 
 def detected(
     detector: Detector, manifest: Manifest, root: str, progress: Progress | None = None
 ) -> tuple[Split, Objects]:
-    """A detector's detections on a manifest's images, and the objects there."""
+    """A detector's detections on a manifest's images, and the objects there; an image that cannot be read has none."""
     images = manifest.images.sort("image_id")["file_name"].to_list()
-    folder, found = Folder(root), []
+    folder = Folder(root)
+    found: list[Detections] = []
     for start in range(0, len(images), AT_ONCE):
-        names = images[start : start + AT_ONCE]
-        found += detector.detect([decode(folder.read(name), name) for name in names])
+        pixels = [_pixels(folder, name) for name in images[start : start + AT_ONCE]]
+        seen = iter(detector.detect([each for each in pixels if each is not None]))
+        found += [NOTHING if each is None else next(seen) for each in pixels]
         if progress:
             progress(len(found), len(images))
     objects = Objects.of(manifest, len(detector.spec.classes))
     return _split(found, objects), objects
+
+
+def _pixels(folder: Folder, name: str) -> np.ndarray | None:
+    try:
+        return decode(folder.read(name), name)
+    except (SaodError, OSError):
+        return None
 
 
 def _split(found: list[Detections], objects: Objects) -> Split:

@@ -9,6 +9,7 @@ import torch
 from mmengine.config import Config
 
 from saod_ray.detect.configs import named
+from saod_ray.detect.registry import class_counts
 from saod_ray.errors import SaodError
 from saod_ray.train import augment  # noqa: F401  (registers)
 from saod_ray.train.dataset import ManifestDataset, ReadImage  # noqa: F401  (registers)
@@ -21,7 +22,15 @@ def config_of(config: str, classes: int) -> Config:
         return named(config, classes)
     if not Path(config).is_file():
         raise SaodError(f"There is no config {config}: give the path of an mmdet config, or a detector's name.")
-    return Config.fromfile(config)
+    try:
+        found = Config.fromfile(config)
+        found.model, found.train_dataloader.dataset.pipeline, found.optim_wrapper, found.train_cfg.max_epochs  # noqa: B018
+    except Exception as error:  # the file is a program, which may raise anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SaodError(f"{config} is not an mmdet 3 config that can be trained ({reason}): mend it.") from None
+    if counts := set(class_counts(found.model)) - {classes}:
+        raise SaodError(f"{config} is for {min(counts)} classes, not {classes}: set `num_classes` of its bbox_head.")
+    return found
 
 
 def dataset_of(config: Config, records: list[dict[str, Any]], root: str, classes: tuple[str, ...]) -> ManifestDataset:
@@ -41,13 +50,14 @@ def dataset_of(config: Config, records: list[dict[str, Any]], root: str, classes
 def runner_settings(settings: Settings, config: Config, dataset: ManifestDataset, work_dir: str) -> dict[str, Any]:
     """Keyword arguments of mmengine's Runner: no files of its own, no talk; hooks of ours keep what matters."""
     model = config.model.copy()
-    model.data_preprocessor.batch_augments = config.get("batch_augments") or None
+    if config.get("batch_augments"):
+        model.data_preprocessor.batch_augments = config.batch_augments
     loader = config.train_dataloader
     return {
         "model": model,
         "work_dir": work_dir,
         "train_dataloader": {
-            "batch_size": -(-settings.batch_size // settings.workers),
+            "batch_size": settings.batch_size // settings.workers,
             "num_workers": 0 if not torch.cuda.is_available() else loader.num_workers,
             "sampler": {"type": "DefaultSampler", "shuffle": True},
             "batch_sampler": loader.get("batch_sampler"),

@@ -15,6 +15,8 @@ class Settings:
     use_case: str
     classes: tuple[str, ...]
     images: int
+    data: str  # digest of their names, sizes and objects
+    recipe: str  # digest of the config
     epochs: int
     batch_size: int  # over all workers
     learning_rate: float

@@ -12,10 +12,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,7 @@ from saod_ray.train.settings import Settings, Step
 
 PACKAGES = ("torch", "mmdet", "mmengine", "ray", "numpy", "opencv-python")
 POLL = 0.2  # seconds between two looks at the board
+USUAL_BATCH = 16  # where a config does not say for how many images its learning rate is
 TRIES = 3  # a worker that dies is replaced so often
 
 
@@ -59,14 +61,22 @@ def prepare(
         manifests["train"] = first(manifests["train"], wishes["limit"])
     name, config_name = _which(case, detector)
     config = config_of(config_name, len(classes.names))
-    base = config.auto_scale_lr.base_batch_size
+    base = config.get("auto_scale_lr", {}).get("base_batch_size", USUAL_BATCH)
     batch = wishes.get("batch_size") or base
+    if batch % workers:
+        raise SaodError(
+            f"A batch of {batch} images cannot be shared by {workers} workers: give a --batch-size that can."
+        )
     settings = Settings(
         detector=name,
         config=config_name,
         use_case=case.name,
         classes=classes.names,
         images=manifests["train"].images.height,
+        data=_digest(
+            *(table.write_csv().encode() for table in (manifests["train"].images, manifests["train"].objects))
+        ),
+        recipe=_digest(config.pretty_text.encode()),
         epochs=wishes.get("epochs") or config.train_cfg.max_epochs,
         batch_size=batch,
         learning_rate=wishes.get("learning_rate") or config.optim_wrapper.optimizer.lr * batch / base,
@@ -81,7 +91,11 @@ def _known(init: Path) -> str:
     """A file by its name and bytes: where it lies does not matter."""
     if not init.is_file():
         raise SaodError(f"There is no checkpoint {init}: give --init the weights to begin with.")
-    return f"{init.name} {hashlib.blake2b(init.read_bytes(), digest_size=8).hexdigest()}"
+    return f"{init.name} {_digest(init.read_bytes())}"
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
 
 
 def _which(case: UseCase, detector: str) -> tuple[str, str]:
@@ -90,7 +104,9 @@ def _which(case: UseCase, detector: str) -> tuple[str, str]:
         return Path(detector).stem, str(Path(detector).resolve())
     if case.name not in registry.use_cases():
         return detector, f"paper/{detector}"
-    (entry,) = registry.choose(case.name, detector)
+    entry, *more = registry.choose(case.name, detector)
+    if more or entry.backend != "mmdet":
+        raise SaodError(f"'{detector}' is not one mmdet detector: train one at a time, by its name or its config.")
     return entry.name, entry.config
 
 
@@ -116,25 +132,34 @@ class Training:
 
     def begin(self) -> bool:
         """Claim the folder; False where this very training is done already, and refused where another is."""
-        if not self.file("json").exists():
-            self._path.mkdir(parents=True, exist_ok=True)
-            self._write({"settings": self.settings.as_dict(), "done": False})
+        with self._locked():
+            known = self.record() if self.file("json").exists() else None
+            if known is None and self.file("safetensors").exists():
+                raise SaodError(
+                    f"{self.file('safetensors')} is there, and no record of its training: move it away, or say --weights "
+                    "ANOTHER."
+                )
+            asked = json.loads(json.dumps(self.settings.as_dict()))
+            other = [key for key, value in asked.items() if known and known["settings"].get(key) != value]
+            if other:
+                raise SaodError(
+                    f"{self.file('json')} is of a training with other settings ({', '.join(other)}): "
+                    "say --weights ANOTHER, or remove it and its weights."
+                )
+            if known and known["done"] and self.file("safetensors").exists():
+                return False
+            if known is None or known["done"]:  # what another training left must not be resumed
+                shutil.rmtree(self.file("checkpoints"), ignore_errors=True)
+                self._write({"settings": self.settings.as_dict(), "done": False})
             return True
-        known = self.record()
-        other = [key for key, value in self._asked().items() if known["settings"].get(key) != value]
-        if other:
-            raise SaodError(
-                f"{self.file('json')} is of a training with other settings ({', '.join(other)}): "
-                "say --weights ANOTHER, or remove it."
-            )
-        return not known["done"]
+
+    def _locked(self) -> AbstractContextManager[None]:
+        refusal = f"{self.file('json')} is being trained: wait for it, or say --weights ANOTHER."
+        return self._folder.lock(f"{self.settings.detector}.lock", refusal)
 
     def record(self) -> dict[str, Any]:
         """What was written when it was done."""
         return json.loads(self.file("json").read_text())
-
-    def _asked(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.settings.as_dict()))
 
     @property
     def now(self) -> str:
@@ -153,10 +178,7 @@ class Training:
 
         cpus = machine.cpus_per_worker * self.settings.workers
         with (
-            self._folder.lock(
-                f"{self.settings.detector}.lock",
-                f"{self.file('json')} is being trained: wait for it, or say --weights ANOTHER.",
-            ),
+            self._locked(),
             connected(machine.address, cpus=max(cpus, os.cpu_count() or 1)),
         ):
             self._run(machine, progress)
@@ -198,6 +220,8 @@ class Training:
         )
         began = time.monotonic()
 
+        interrupt = signal.getsignal(signal.SIGINT)  # Ray takes it and does not give it back
+
         def told(step: Step) -> None:
             self._step = step
             progress(step.iteration, step.iterations)
@@ -207,9 +231,13 @@ class Training:
                 result = trainer.fit()
             except TrainingFailedError as error:
                 raise SaodError(_why(error)) from None
-        self._finish(result.checkpoint, time.monotonic() - began)
+            except SystemExit:  # Ray's own answer to Ctrl-C
+                raise KeyboardInterrupt from None
+            finally:
+                signal.signal(signal.SIGINT, interrupt)
+        self._finish(result.checkpoint, time.monotonic() - began, progress)
 
-    def _finish(self, checkpoint: Any, seconds: float) -> None:
+    def _finish(self, checkpoint: Any, seconds: float, progress: Progress) -> None:
         """Weights, picture and record; the checkpoints go when all three are there."""
         from saod_ray.train.accuracy import accuracy_of
         from saod_ray.train.picture import curve
@@ -219,7 +247,9 @@ class Training:
             state, losses = trained(Path(folder))
         self._folder.put(self.file("safetensors").name, half(state))
         self._folder.put(self.file("png").name, curve(losses, self.settings))
-        found = accuracy_of(self.settings, self.file("safetensors"), self._manifests["val"], self._case.root)
+        self._step = None
+        val = (self._manifests["val"], self._case.root)
+        found = accuracy_of(self.settings, self.file("safetensors"), *val, progress)
         self._write(
             {
                 "settings": self.settings.as_dict(),

@@ -17,6 +17,7 @@ from mmengine.runner import Runner
 
 from saod_ray.detect.checkpoints import read
 from saod_ray.detect.mmdetection import quiet
+from saod_ray.errors import SaodError
 from saod_ray.train.recipe import config_of, dataset_of, runner_settings
 from saod_ray.train.settings import Settings, Step
 
@@ -122,7 +123,10 @@ def _bare(model: Any) -> Any:
 
 
 def _begin_with(model: torch.nn.Module, path: Path) -> None:
-    """The weights of a checkpoint whose names and shapes are the model's: a backbone's, or all of a detector's."""
-    own = model.state_dict()
-    fitting = {key: value for key, value in read(path).items() if key in own and own[key].shape == value.shape}
+    """The weights whose names and shapes are the model's: a detector's, or those of a backbone, with or without its name."""
+    own, found = model.state_dict(), read(path)
+    named = {**{f"backbone.{key}": value for key, value in found.items()}, **found}
+    fitting = {key: value for key, value in named.items() if key in own and own[key].shape == value.shape}
+    if not fitting:
+        raise SaodError(f"Nothing in {path} fits the detector by name and shape: give --init another checkpoint.")
     model.load_state_dict(fitting, strict=False)

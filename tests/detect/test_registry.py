@@ -117,7 +117,7 @@ def test_names_and_files_mix_unless_two_have_one_name(tmp_path) -> None:
 
 def test_weights_are_looked_for_in_order(tmp_path) -> None:
     (entry,) = registry.choose("gen", "atss")
-    order = ["atss_r50_fpn_straug_3x_coco/epoch_36.pth", "gen/atss.safetensors", "gen/atss.pth"]
+    order = ["gen/atss.safetensors", "gen/atss.pth", "atss_r50_fpn_straug_3x_coco/epoch_36.pth"]
     with pytest.raises(SaodError) as error:
         registry.find_weights(entry, tmp_path)
     assert ", ".join(str(tmp_path / place) for place in order) in str(error.value)
@@ -182,9 +182,11 @@ def test_a_fingerprint_changes_with_each_thing_it_covers(weights, tmp_path) -> N
     seen.append(registry.fingerprint(only(text + "options = {half = true}", tmp_path), CLASSES, weights))
     seen.append(registry.fingerprint(only(text, tmp_path), CLASSES[::-1], weights))
     seen.append(registry.fingerprint(only(text.replace("f-rcnn", "rs-rcnn"), tmp_path), CLASSES, weights))
-    for backend in ("a:B", "a:C"):
-        other = only(f'[mine]\nbackend = "{backend}"\ncheckpoint = "{path}"', tmp_path)
-        seen.append(registry.fingerprint(other, CLASSES, weights))
+    for source in ("class B: ...\nclass C: ...\n", "class B: ...\nclass C: ...\n# another\n"):
+        (tmp_path / "their_classes.py").write_text(source)
+        for name in ("B", "C"):
+            other = only(f'[mine]\nbackend = "their_classes:{name}"\ncheckpoint = "{path}"', tmp_path)
+            seen.append(registry.fingerprint(other, CLASSES, weights))
     tensors = load_file(path)
     last = sorted(tensors)[-1]
     save_file({**tensors, last: torch.nextafter(tensors[last], torch.tensor(9.0))}, path)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from saod_ray.engine.plan import UNIT_IMAGES
 from saod_ray.engine.pool import Pool, Size
-from saod_ray.engine.run import AHEAD, _actors, _group, grouped
+from saod_ray.engine.run import AHEAD, _group, grouped
 from saod_ray.engine.stream import PART
 from saod_ray.engine.workers import Crew
 
@@ -121,7 +121,8 @@ class Simulation:
         self._costs = costs
         cpus = gpus * costs.cpus
         groups = grouped(range(len(rates)), group or _group(len(rates), gpus, cpus, 1.0))
-        low, high = _actors(len(groups), gpus)
+        high = max(1, int(gpus // len(groups)))  # equal shares; the engine lets a slow detector have more
+        low = 1 if len(groups) > 1 else high
         size = Size(high if at_once else low, high)
         crews = [Crew((), (), (), Path(), f"group {k}", "cuda", 1, 1) for k in range(len(groups))]
         self._pools = [Pool(crew, size, lambda crew: Actor()) for crew in crews]

@@ -36,7 +36,7 @@ def val(tmp_path_factory) -> tuple[Path, Classes, Manifest]:
 
 def test_all_weights_are_there_in_half_precision_and_small() -> None:
     files = sorted(WEIGHTS.glob("*.safetensors"))
-    assert [path.stem for path in files] == sorted(ALL)
+    assert sorted(path.stem for path in files) == sorted(ALL)
     assert sum(path.stat().st_size for path in files) <= 12e6
     for path in files:
         kinds = {str(value.dtype) for value in read(path).values()}

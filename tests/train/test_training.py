@@ -132,5 +132,7 @@ def test_mistakes(data, tmp_path) -> None:
         return done.stderr.strip().splitlines()[-1]
 
     assert "did you mean 'atss'" in said("--detector", "ats")
-    assert "There is no config nowhere.py" in said("--detector", "nowhere.py")
+    assert "nowhere.py: give the path of an mmdet config" in said("--detector", "nowhere.py")
+    assert "one at a time" in said("--detector", "atss,f-rcnn")
+    assert "cannot be shared by 3 workers" in said("--detector", "atss", "--workers", 3)
     assert "There is no checkpoint" in said("--detector", "atss", "--init", "nowhere.pth")

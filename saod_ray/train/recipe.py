@@ -71,12 +71,13 @@ def runner_settings(settings: Settings, config: Config, dataset: ManifestDataset
         },
         "param_scheduler": stretched(config, settings.epochs),
         "default_hooks": {"logger": None, "checkpoint": None},
-        "launcher": "pytorch",
+        # alone, without the wrapper: it changes how gradients are rounded in the first iteration after a resume
+        "launcher": "pytorch" if settings.workers > 1 else "none",
         "env_cfg": {"dist_cfg": {"backend": "nccl" if torch.cuda.is_available() else "gloo"}},
         "randomness": {"seed": settings.seed},
         "log_level": "ERROR",
         "default_scope": "mmdet",
-        "cfg": {"model_wrapper_cfg": _wrapper()},
+        "cfg": {"model_wrapper_cfg": _wrapper()} if settings.workers > 1 else {},
     }
 
 

@@ -84,6 +84,18 @@ def _stdout() -> Console:
 
 
 @contextmanager
+def _shown(show: Callable[[], None], over: threading.Event) -> Iterator[None]:
+    """Have another thread show how far the work is, until it is over."""
+    shower = threading.Thread(target=show, daemon=True)
+    shower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        shower.join()
+
+
+@contextmanager
 def _progress(title: str | Callable[[], str]) -> Iterator[Callable[[int, int], None]]:
     """A callback `(done, total)`. What takes long shows a bar in a terminal and a line a minute elsewhere."""
     said = title if callable(title) else lambda: title
@@ -107,13 +119,8 @@ def _progress(title: str | Callable[[], str]) -> Iterator[Callable[[int, int], N
             while not over.wait(0.1):
                 bar.update(task, description=said(), completed=now[0], total=now[1] or None)
 
-    shower = threading.Thread(target=show, daemon=True)
-    shower.start()
-    try:
+    with _shown(show, over):
         yield update
-    finally:
-        over.set()
-        shower.join()
 
 
 @contextmanager
@@ -162,13 +169,8 @@ def _bars(totals: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
     def update(name: str, images: int) -> None:
         done[name] += images
 
-    shower = threading.Thread(target=show, daemon=True)
-    shower.start()
-    try:
+    with _shown(show, over):
         yield update
-    finally:
-        over.set()
-        shower.join()
 
 
 def _draw(case: UseCase) -> None:
@@ -807,7 +809,7 @@ def train(
     if training.begin():
         asked = training.settings
         click.echo(
-            f"training {asked.detector} ({asked.config}) on {training.images:,} images of {asked.use_case}: "
+            f"training {asked.detector} ({asked.config}) on {asked.images:,} images of {asked.use_case}: "
             f"{asked.epochs} epochs, batches of {asked.batch_size}, {workers} workers",
             err=True,
         )

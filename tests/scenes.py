@@ -9,8 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from saod_ray.data.manifest import IMAGES, OBJECTS, Manifest
-from saod_ray.score.matching import overlaps
-from saod_ray.score.objects import Objects, area_bits
+from saod_ray.score.objects import Objects
 from saod_ray.score.split import Split
 
 Row = dict[str, Any]
@@ -92,16 +91,5 @@ def split_of(objects: Objects, detections: list[Row]) -> Split:
     box = np.concatenate([bbox[:, :2], bbox[:, :2] + bbox[:, 2:]], axis=1)
     label = np.array([d["label"] for d in rows], np.int16)
     size = np.ascontiguousarray(bbox[:, 2:])
-    images = np.arange(len(ids))
-    ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
-    detection, thing, iou = overlaps(images, offsets, label, box, size, *ground)
-    return Split(
-        images=images,
-        offsets=offsets,
-        label=label,
-        score=np.array([d["score"] for d in rows], float),
-        area=area_bits(size[:, 0] * size[:, 1]),
-        pair_start=np.searchsorted(detection, np.arange(len(rows) + 1)),
-        pair_object=thing,
-        pair_iou=iou,
-    )
+    score = np.array([d["score"] for d in rows], float)
+    return Split.of(np.arange(len(ids)), offsets, label, score, box, size, objects)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from dataclasses import dataclass
@@ -83,10 +82,6 @@ class Worker:
     def ready(self) -> str:
         """What is wrong with it, in a sentence, or nothing."""
         return self._problem
-
-    def pid(self) -> int:
-        """Its process."""
-        return os.getpid()
 
     def work(self, unit: Unit, name: str, key: str, failures: dict[int, str], *parts: list[Picture]) -> Receipt:
         """Detect and commit; `failures` are images that are known to end the detector's process."""

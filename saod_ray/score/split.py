@@ -40,6 +40,25 @@ class Split:
     pair_object: Array
     pair_iou: Array
 
+    @classmethod
+    def of(
+        cls, images: Array, offsets: Array, label: Array, score: Array, box: Array, size: Array, objects: Objects
+    ) -> Split:
+        """Detections with their boxes, which matching needs as overlaps with the objects alone."""
+        ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
+        detection, thing, iou = overlaps(images, offsets, label, box, size, *ground)
+        pairs = np.bincount(detection, minlength=len(label))
+        return cls(
+            images=images,
+            offsets=offsets,
+            label=label,
+            score=score,
+            area=area_bits(size[:, 0] * size[:, 1]),
+            pair_start=np.concatenate([[0], np.cumsum(pairs, dtype=np.int64)]),
+            pair_object=thing,
+            pair_iou=iou,
+        )
+
     def with_score(self, score: Array) -> Split:
         """The same detections with other scores."""
         return replace(self, score=score)
@@ -121,17 +140,16 @@ def _geometry(store: Store, detector: str, split: str, shard: Shard, objects: Ob
         )
     box = rows.columns["box"].astype(np.float64)
     size = np.array(rows.columns["size"]) if "size" in rows.columns else box[:, 2:] - box[:, :2]
-    ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
-    detection, thing, iou = overlaps(images, rows.offsets, label, box, size, *ground)
+    made = Split.of(images, rows.offsets, label, rows.columns["score"], box, size, objects)
     known = {
-        "iou": iou,
+        "iou": made.pair_iou,
         "offsets": rows.offsets,
         "image_id": rows.image_id,
-        "object": thing,
-        "score": rows.columns["score"],
+        "object": made.pair_object,
+        "score": made.score,
         "label": label,
-        "pairs": np.bincount(detection, minlength=len(label)).astype(np.uint16),
-        "area": area_bits(size[:, 0] * size[:, 1]),
+        "pairs": np.diff(made.pair_start).astype(np.uint16),
+        "area": made.area,
     }
     store.cache.put_arrays(key, known)
     return known

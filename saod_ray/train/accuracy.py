@@ -17,8 +17,7 @@ from saod_ray.detect.detections import Detections, Detector
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.score.ap import accuracy
-from saod_ray.score.matching import overlaps
-from saod_ray.score.objects import Objects, area_bits
+from saod_ray.score.objects import Objects
 from saod_ray.score.split import Split
 from saod_ray.train.recipe import config_of
 from saod_ray.train.settings import Settings
@@ -67,16 +66,5 @@ def _split(found: list[Detections], objects: Objects) -> Split:
     label = np.concatenate([each.label for each in found])
     box = np.concatenate([each.box for each in found]).astype(np.float64)
     offsets = np.concatenate([[0], np.cumsum([len(each.label) for each in found])])
-    images, size = np.arange(len(found)), box[:, 2:] - box[:, :2]
-    ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
-    detection, thing, iou = overlaps(images, offsets, label, box, size, *ground)
-    return Split(
-        images=images,
-        offsets=offsets,
-        label=label,
-        score=np.concatenate([each.score for each in found]).astype(np.float64),
-        area=area_bits(size[:, 0] * size[:, 1]),
-        pair_start=np.concatenate([[0], np.cumsum(np.bincount(detection, minlength=len(label)))]),
-        pair_object=thing,
-        pair_iou=iou,
-    )
+    score = np.concatenate([each.score for each in found]).astype(np.float64)
+    return Split.of(np.arange(len(found)), offsets, label, score, box, box[:, 2:] - box[:, :2], objects)

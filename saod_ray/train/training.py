@@ -167,20 +167,12 @@ class Training:
         step = self._step
         return f", epoch {step.epoch} of {step.epochs}, loss {step.losses['loss']:.3f}" if step else ""
 
-    @property
-    def images(self) -> int:
-        """How many images it trains on."""
-        return self._manifests["train"].images.height
-
     def run(self, machine: Machine, progress: Progress) -> None:
         """Train, from the last checkpoint where there is one, and keep what came out."""
         from saod_ray.engine.cluster import connected
 
         cpus = machine.cpus_per_worker * self.settings.workers
-        with (
-            self._locked(),
-            connected(machine.address, cpus=max(cpus, os.cpu_count() or 1)),
-        ):
+        with self._locked(), connected(machine.address, cpus=max(cpus, os.cpu_count() or 1)):
             self._run(machine, progress)
 
     def _run(self, machine: Machine, progress: Progress) -> None:
@@ -219,7 +211,6 @@ class Training:
             ),
         )
         began = time.monotonic()
-
         interrupt = signal.getsignal(signal.SIGINT)  # Ray takes it and does not give it back
 
         def told(step: Step) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -115,7 +114,6 @@ class Keeping(Hook):
         }
         torch.save(state, folder / STATE)
         (folder / LOSSES).write_text(json.dumps(self._losses))
-        os.sync()
 
 
 def _bare(model: Any) -> Any:

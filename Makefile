@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test test-slow check docs bench clean
 
 setup: $(STAMP)
 
@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 	  { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,mmdet,ray,report]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,mmdet,ray,report]'
 	$(BIN)/python -m saod_ray.score.warm
 	$(BIN)/python -m saod_ray.corrupt.warm
 	touch $(STAMP)
@@ -21,12 +21,20 @@ demo: setup
 	$(BIN)/saod-ray run
 
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+# kills, full disks, clusters of several nodes, and what is only true of a real run's figures
+test-slow: demo
+	SAOD_SHAPES_RUN=runs/shapes $(BIN)/python -m pytest -n 2 -m slow
 
 check: setup
 	$(BIN)/ruff check saod_ray tests benchmarks examples jobs
 	$(BIN)/ruff format --check saod_ray tests benchmarks examples jobs
 	$(BIN)/mypy
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 bench: setup
 	$(BIN)/python -m benchmarks.score

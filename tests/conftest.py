@@ -34,6 +34,17 @@ def golden_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.open(uri)
 
 
+@pytest.fixture(scope="session")
+def shapes_run() -> Path:
+    """The store of a finished run on shapes with all detectors; tests must not change it."""
+    import os
+
+    place = Path(os.environ.get("SAOD_SHAPES_RUN", "runs/shapes")).absolute()
+    if not (place / "results.json").exists():
+        pytest.skip(f"there is no finished run in {place}: `make test-slow` makes one, SAOD_SHAPES_RUN=DIR names one")
+    return place
+
+
 def import_golden(uri: str, detector: str = "toy", shard_images: int = 4096) -> None:
     case = UseCase.load(GOLDEN / "use-case.toml")
     for split in case.splits_of():

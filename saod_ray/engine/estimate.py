@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,25 +24,26 @@ class Estimate:
     """A detector's share of a run; what is not known is None."""
 
     detector: str
-    missing: int
+    missing: int  # images
     cached: int
+    shards: int
     bytes: int
     images_a_second: float | None  # of one actor
     hours: float | None  # of actors
     cost: float | None
 
 
-def estimate(job: Job, made: Plan, probe: bool, price: float | None) -> list[Estimate]:
+def estimate(job: Job, made: Plan, probe: bool = False, price: float | None = None) -> list[Estimate]:
     """One for every detector of a plan."""
     rates = probed(job, made) if probe else measured(job.store)
+    shards = Counter(name for each in made.work for name in each.detectors)
     found = []
     for name, missing in made.missing.items():
         rate = rates.get(name)
         hours = missing / rate / 3600 if rate else None
         cost = hours * price if hours is not None and price is not None else None
-        found.append(
-            Estimate(name, missing, made.cached[name], round(missing * _bytes(job.store, name)), rate, hours, cost)
-        )
+        size = round(missing * _bytes(job.store, name))
+        found.append(Estimate(name, missing, made.cached[name], shards[name], size, rate, hours, cost))
     return found
 
 

@@ -123,16 +123,15 @@ class Stream:
     # units ----------------------------------------------------------------------------------------------------
 
     def _flights(self, work: list[Work], keys: Callable[[Work], dict[str, str]]) -> Iterator[Flight]:
-        boxes: dict[int, Any] = {}
+        split, images = None, list[tuple[int, str]]()
+        boxes: dict[int, Any] = {}  # that are blanked, in pseudo-ood
         for each in work:
-            if each.unit.split == "pseudo-ood" and not boxes:
-                boxes = boxes_by_image(self._inputs.manifest("val").objects)
-            images = self._inputs.images(each.unit.split)[each.unit.start : each.unit.stop]
-            wanted = [
-                Wanted(image_id, name, boxes.get(image_id) if each.unit.split == "pseudo-ood" else None)
-                for image_id, name in images.select("image_id", "file_name").iter_rows()
-            ]
-            yield Flight(each.unit, keys(each), wanted)
+            if each.unit.split != split:
+                split = each.unit.split
+                images = list(self._inputs.images(split).select("image_id", "file_name").iter_rows())
+                boxes = boxes_by_image(self._inputs.manifest("val").objects) if split == "pseudo-ood" else {}
+            there = images[each.unit.start : each.unit.stop]
+            yield Flight(each.unit, keys(each), [Wanted(number, name, boxes.get(number)) for number, name in there])
 
     def _take_off(self, flight: Flight) -> None:
         self._flying.append(flight)

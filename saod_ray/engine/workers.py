@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from ray.util.metrics import Counter
 
 from saod_ray.config import DetectorSpec
 from saod_ray.detect import registry
@@ -25,6 +27,7 @@ from saod_ray.store.units import RUN, Unit
 PATIENCE = 120.0  # seconds for which a full disk or a store that cannot be reached is waited for
 PAUSE = 1.0
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_POISONED = "CUDA error"  # what torch says when nothing can be done on the GPU any more by this process
 
 
 class Receipt(NamedTuple):
@@ -54,11 +57,35 @@ class Crew:
     patience: float = PATIENCE
 
 
+class Meters:
+    """What Ray's own metrics show of a detector, where a dashboard or Prometheus looks at them."""
+
+    def __init__(self) -> None:
+        self._images = Counter(
+            "saod_ray_images", "Images whose shards are committed.", tag_keys=("detector", "split", "outcome")
+        )
+        self._detections = Counter("saod_ray_detections", "Detections committed.", tag_keys=("detector", "split"))
+        self._seconds = Counter("saod_ray_seconds", "Seconds of actors.", tag_keys=("detector", "split"))
+
+    def count(self, receipt: Receipt) -> None:
+        """Add a shard."""
+        tags = {"detector": receipt.detector, "split": receipt.unit.split}
+        outcomes = {"empty": receipt.empty, "failed": receipt.failed}
+        outcomes["detected"] = receipt.images - receipt.empty - receipt.failed
+        for outcome, images in outcomes.items():
+            if images:
+                self._images.inc(images, {**tags, "outcome": outcome})
+        if receipt.detections:
+            self._detections.inc(receipt.detections, tags)
+        self._seconds.inc(receipt.seconds, tags)
+
+
 class Worker:
     """An actor that holds a group of detectors. It is not restarted by Ray: the driver replaces it."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
+        self._meters = Meters()
         self._detectors: dict[str, Detector] = {}
         self._problem = ""
         for entry, spec in zip(crew.entries, crew.specs, strict=True):
@@ -90,7 +117,10 @@ class Worker:
         errors = [failures.get(k) or picture.error for k, picture in enumerate(pictures)]
         found = self._found(name, pictures, errors)
         shard = self._commit(unit, name, key, _rows(pictures, found, errors, self._labels(name)))
-        return Receipt(unit, name, shard.images, shard.empty, shard.failed, shard.detections, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        receipt = Receipt(unit, name, shard.images, shard.empty, shard.failed, shard.detections, seconds)
+        self._meters.count(receipt)
+        return receipt
 
     def attempt(self, name: str, start: int, stop: int, failures: dict[int, str], *parts: list[Picture]) -> None:
         """Detect on some of a unit's pictures and forget what was found: does it survive that?"""
@@ -151,6 +181,8 @@ def _detected(detector: Detector, images: list[np.ndarray]) -> list[Detections |
             raise ValueError(f"{len(found)} results for {len(images)} images")
         return [_checked(each, len(detector.spec.classes)) for each in found]
     except Exception as error:  # whatever a detector raises is about its images until each was tried alone
+        if _POISONED in str(error):
+            os._exit(1)  # every image after it would fail, too: a new process does the unit again
         if len(images) == 1:
             return [_sentence(error)]
     return [outcome for image in images for outcome in _detected(detector, [image])]

@@ -157,10 +157,12 @@ def test_a_detector_that_raises_fails_on_that_image_alone(data, plain, tmp_path)
     }
 
 
-def test_an_image_that_ends_its_process_is_found(data, plain, tmp_path) -> None:
+@pytest.mark.parametrize("how", ["exits", "poisons"])
+def test_an_image_that_ends_its_process_is_found(data, plain, tmp_path, how) -> None:
+    """It ends it, or leaves a GPU behind that nothing can be done on."""
     fatal = contents(data, "id")[2]
     store = tmp_path / "store"
-    work = job(data, store, {"a": {}, "b": {"shift": 1.0, "exits": [fatal]}, "c": {"shift": 2.0}})
+    work = job(data, store, {"a": {}, "b": {"shift": 1.0, how: [fatal]}, "c": {"shift": 2.0}})
     sizes = Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=4)
     receipts: list = []
     facts = run.stream(work, work.plan(None, sizes, False), sizes, receipts.append)

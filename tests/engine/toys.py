@@ -30,12 +30,14 @@ class Toy:
         exits: tuple[int, ...] = (),
         hangs: tuple[int, ...] = (),
         wrong: tuple[int, ...] = (),
+        poisons: tuple[int, ...] = (),
         built: str = "",
         notes: str = "",
     ) -> None:
         self.spec = spec
         self._shift, self._seconds = shift, seconds
         self._raises, self._exits, self._hangs, self._wrong = raises, exits, hangs, wrong
+        self._poisons, self._poisoned = poisons, False
         if notes:
             told = {"name": spec.name, "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
             (Path(notes) / f"{os.getpid()}.json").write_text(json.dumps(told))
@@ -54,6 +56,9 @@ class Toy:
             raise RuntimeError(f"will not look at <image at {id(image):#x}>")
         if name in self._exits:
             os._exit(1)
+        self._poisoned |= name in self._poisons
+        if self._poisoned:  # as a GPU is for its process once an assertion failed on it
+            raise RuntimeError("CUDA error: device-side assert triggered")
         if name in self._hangs:
             time.sleep(3600)
         return self._found(image, name)

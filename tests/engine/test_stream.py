@@ -9,8 +9,10 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -26,7 +28,7 @@ from saod_ray.engine.cluster import connected
 from saod_ray.engine.pictures import prepare
 from saod_ray.engine.run import Sizes
 from saod_ray.engine.stream import DEATHS, FATAL, Limits
-from saod_ray.engine.workers import Crew
+from saod_ray.engine.workers import Crew, Receipt
 from saod_ray.errors import SaodError
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
@@ -42,8 +44,10 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    with connected(None, cpus=4):
-        yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_metrics_report_interval_ms", "500")
+        with connected(None, cpus=4):
+            yield
 
 
 @pytest.fixture(scope="module")
@@ -370,6 +374,22 @@ def test_a_disk_that_is_full_for_a_while_and_for_good(data, plain, small_disk, t
     done(work)
     timer.join()
     assert files(store) == {name: each for name, each in files(plain).items() if "/a/" in name}
+
+
+def test_rays_metrics_count_images_by_detector(data, tmp_path) -> None:
+    (node,) = ray.nodes()
+    address = f"http://127.0.0.1:{node['MetricsExportPort']}/metrics"
+    counted: list[float] = []
+
+    def scrape(receipt: Receipt) -> None:
+        text = urllib.request.urlopen(address, timeout=30).read().decode()
+        lines = [line for line in text.splitlines() if line.startswith("ray_saod_ray_images_total{")]
+        counted.append(sum(float(line.split()[-1]) for line in lines if 'detector="metered"' in line))
+
+    sizes = Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=4)
+    done(job(data, tmp_path / "store", {"metered": {"seconds": 0.1}}), sizes, told=scrape)
+    assert 0 < max(counted) <= PER_DETECTOR
+    assert all(a <= b for a, b in pairwise(counted))
 
 
 def test_actors_go_when_a_run_is_over(data, plain) -> None:

@@ -15,7 +15,9 @@ from saod_ray.detect.detections import Detections
 
 
 class Toy:
-    """Images are named by `content`; `notes` is a folder where each process says what it was given."""
+    """Images are named by `content`; `notes` is a folder where each process says what it was given, `tally` a file that
+    gets a line for every image that is looked at.
+    """
 
     def __init__(
         self,
@@ -33,8 +35,9 @@ class Toy:
         poisons: tuple[int, ...] = (),
         built: str = "",
         notes: str = "",
+        tally: str = "",
     ) -> None:
-        self.spec = spec
+        self.spec, self._tally = spec, tally
         self._shift, self._seconds = shift, seconds
         self._raises, self._exits, self._hangs, self._wrong = raises, exits, hangs, wrong
         self._poisons, self._poisoned = poisons, False
@@ -50,8 +53,11 @@ class Toy:
         return [self._detected(image) for image in images]
 
     def _detected(self, image: np.ndarray) -> Detections:
-        time.sleep(self._seconds)
         name = content(image)
+        if self._tally:
+            with Path(self._tally).open("a") as out:  # one short write: lines of several processes do not mix
+                out.write(f"{self.spec.name} {name}\n")
+        time.sleep(self._seconds)
         if name in self._raises:
             raise RuntimeError(f"will not look at <image at {id(image):#x}>")
         if name in self._exits:

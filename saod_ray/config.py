@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -282,13 +283,22 @@ def split_names(severities: tuple[int, ...], ood: bool) -> list[str]:
     return ["val", "pseudo-ood", "id", *(f"id-c{s}" for s in sorted(set(severities))), *(["ood"] if ood else [])]
 
 
+def val_shift(severities: Iterable[int]) -> list[str]:
+    """Corrupted copies of val, which a store may have: AP is reported on them, and nothing else is made from them.
+
+    >>> val_shift([1, 5])
+    ['val-c1', 'val-c5']
+    """
+    return [f"val-c{severity}" for severity in sorted(set(severities))]
+
+
 def source_of(split: str) -> str:
     """The images a split is made of.
 
-    >>> source_of("pseudo-ood"), source_of("id-c3"), source_of("ood")
-    ('val', 'id', 'ood')
+    >>> source_of("pseudo-ood"), source_of("val-c1"), source_of("id-c3"), source_of("ood")
+    ('val', 'val', 'id', 'ood')
     """
-    if split in ("val", "pseudo-ood"):
+    if split in ("val", "pseudo-ood") or split.startswith("val-c"):
         return "val"
     return "id" if split == "id" or split.startswith("id-c") else "ood"
 

@@ -98,12 +98,13 @@ def plan(
     limit: int | None = None,
     unit_images: int = UNIT_IMAGES,
     retry_failed: bool = False,
+    val_shift: bool = False,
 ) -> Plan:
-    """What is missing of every split, all of it or the first images alone."""
+    """What is missing of every split, all of it or the first images alone; corrupted copies of val where asked for."""
     made = Plan()
     for counts in (made.cached, made.missing, made.failed):
         counts.update((spec.name, 0) for spec in specs)
-    for split in inputs.store.splits:
+    for split in [*inputs.store.splits, *(inputs.store.val_shift if val_shift else ())]:
         count = min(limit or inputs.images(split).height, inputs.images(split).height)
         ranges: dict[tuple[int, int], list[str]] = {}
         for spec in specs:
@@ -118,7 +119,7 @@ def plan(
 
 def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
     """Refuse a seed that is not that of the other detectors' corrupted images: figures would not compare."""
-    for split in inputs.store.splits:
+    for split in [*inputs.store.splits, *inputs.store.val_shift]:
         for name in detectors if Unit(split, 0, 0).severity else ():
             for page in inputs.store.pages(name, split)[:1]:
                 if page.origin.kind == RUN and not inputs.is_valid(page, page.origin.file):

@@ -60,9 +60,9 @@ class Job:
         planning.refuse_other_seed(inputs, [name for name in store.detectors() if name not in {s.name for s in specs}])
         return cls(case, store, entries, specs, weights, inputs)
 
-    def plan(self, limit: int | None, sizes: Sizes, retry_failed: bool) -> Plan:
+    def plan(self, limit: int | None, sizes: Sizes, retry_failed: bool, val_shift: bool = False) -> Plan:
         """What is missing."""
-        return planning.plan(self.inputs, self.specs, limit, sizes.unit_images, retry_failed)
+        return planning.plan(self.inputs, self.specs, limit, sizes.unit_images, retry_failed, val_shift)
 
     def keys(self, work: Work) -> dict[str, str]:
         """The shards of a unit, by detector."""
@@ -85,12 +85,18 @@ class Job:
     def compact(self) -> None:
         """Few large shards instead of many small ones, where a split is complete."""
         for spec in self.specs:
-            for split in self.store.splits:
+            for split in [*self.store.splits, *self.store.val_shift]:
                 key = lambda unit, spec=spec: self.inputs.key(spec.fingerprint, unit)  # noqa: E731
                 compact(self.store, spec.name, split, self.inputs.images(split).height, spec.fingerprint, key)
 
 
-def stream(job: Job, made: Plan, sizes: Sizes, told: Callable[[Receipt], None]) -> dict[str, Any]:
+def stream(
+    job: Job,
+    made: Plan,
+    sizes: Sizes,
+    told: Callable[[Receipt], None],
+    decoded: Callable[[int], None] = lambda images: None,
+) -> dict[str, Any]:
     """Do a plan's work on the Ray cluster that is connected; returns what is worth knowing about how it went."""
     import ray
 
@@ -113,7 +119,7 @@ def stream(job: Job, made: Plan, sizes: Sizes, told: Callable[[Receipt], None]) 
     ]
     room = min(has.get("object_store_memory", 2**31) * 0.3 / _bytes(job, made), len(groups) * high + AHEAD)
     limits = Limits(job.case.root, 1 if share else CPU_DECODE, max(2, math.floor(room)))
-    Stream(job.inputs, pools, limits, told).run(made.work, job.keys)
+    Stream(job.inputs, pools, limits, told, decoded).run(made.work, job.keys)
     return {"actors": {",".join(p.names): {"started": p.started, "lost": p.lost} for p in pools}}
 
 
@@ -123,7 +129,7 @@ def _crew(job: Job, group: Sequence[int], device: str, sizes: Sizes) -> Crew:
         specs=tuple(job.specs[k] for k in group),
         classes=tuple(job.store.description.classes),
         weights=job.weights,
-        store=job.store.uri if "://" in job.store.uri else str(Path(job.store.uri).resolve()),
+        store=job.store.absolute,
         device=device,
         batch_size=sizes.batch_size,
         threads=1,

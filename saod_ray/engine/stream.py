@@ -92,8 +92,16 @@ class Limits(NamedTuple):
 class Stream:
     """All work of a plan, from decoding to receipts."""
 
-    def __init__(self, inputs: Inputs, pools: list[Pool], limits: Limits, told: Callable[[Receipt], None]) -> None:
-        self._inputs, self._pools, self._limits, self._told = inputs, pools, limits, told
+    def __init__(
+        self,
+        inputs: Inputs,
+        pools: list[Pool],
+        limits: Limits,
+        told: Callable[[Receipt], None],
+        decoded: Callable[[int], None],
+    ) -> None:
+        self._inputs, self._pools, self._limits = inputs, pools, limits
+        self._told, self._decoded = told, decoded
         self._calls: dict[Any, Callable[[Any], None]] = {}
         self._flying: list[Flight] = []
         # two results: a small one that is looked at here, and the pictures, which stay where they are
@@ -164,6 +172,8 @@ class Stream:
                 middle = (start + stop) // 2
                 self._decode(flight, start, middle)
                 self._decode(flight, middle, stop)
+            else:
+                self._decoded(stop - start)
             if not flight.decoding:
                 for pool, job in flight.waiting:
                     pool.queue.append(job)

@@ -21,7 +21,7 @@ CURVE = 21  # points of a calibrator's curve
 
 def tables(each: Judged, benchmark: Benchmark, mine: SelfAware) -> dict[str, Any]:
     """Reliability (`before`, `after`: by class and over all classes), LaECE before, curves, and oracle thresholds."""
-    before = _sums_before(each, benchmark)
+    before = sums_before(each, benchmark)
     paper = benchmark.settings.conventions == "paper"
     return {
         "reliability": {
@@ -37,7 +37,7 @@ def tables(each: Judged, benchmark: Benchmark, mine: SelfAware) -> dict[str, Any
     }
 
 
-def _sums_before(each: Judged, benchmark: Benchmark) -> Statistics:
+def sums_before(each: Judged, benchmark: Benchmark) -> Statistics:
     """The same detections with their raw scores, matched by them: a line that falls turns the order round."""
     settings, objects = benchmark.settings, benchmark.objects["id"]
     matches = greedy(each.kept, objects, settings.tau, zero_id_misses=zero_id_misses(benchmark, each.name))

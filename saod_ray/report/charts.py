@@ -205,3 +205,48 @@ def oracle(rows: Rows) -> Chart:
         tooltip=["class:N", alt.Tooltip("v:Q", format=".3f"), alt.Tooltip("oracle:Q", format=".3f"), "objects:Q"],
     )
     return alt.layer(_diagonal(), dots)
+
+
+def curves(rows: Rows, title: str, figures: list[str], steps: list[str] | None = None) -> Chart:
+    """Figures of the chosen detector over a setting `x`: a number, or one of `steps`.
+
+    With steps, bars behind the lines show `many`, detections an image, on an axis of their own at the right.
+    """
+    data, base = _data(_by_line(rows)), alt.Chart().transform_filter(IS_CHOSEN)
+    x = alt.X("x:O", sort=steps, title=title, axis=alt.Axis(labelAngle=0)) if steps else alt.X("x:Q", title=title)
+    lines = (
+        base.transform_filter("isValid(datum.figure)")
+        .transform_flatten(["x", "value"])
+        .transform_filter("isValid(datum.value)")
+        .mark_line(point=alt.OverlayMarkDef(size=25), strokeWidth=2)
+        .encode(
+            x=x,
+            y=alt.Y("value:Q", scale=_unit(), axis=_percent_axis()),
+            color=_colour(figures, "figure"),
+            strokeDash=_dash(figures, "figure"),
+            tooltip=[
+                "figure:N",
+                alt.Tooltip("x:Q" if steps is None else "x:N", title=title),
+                alt.Tooltip("value:Q", format=".2%"),
+            ],
+        )
+    )
+    if not steps:
+        return alt.layer(lines, data=data)
+    axis = alt.Axis(title="detections an image", orient="right", grid=False)
+    tips = [alt.Tooltip("x:N", title=title), alt.Tooltip("many:Q", format=".1f", title="detections an image")]
+    bars = base.transform_filter("!isValid(datum.figure)").transform_flatten(["x", "many"])
+    bars = bars.transform_filter("isValid(datum.many)").mark_bar(fill=PALE, opacity=0.35)
+    columns = bars.encode(x=x, y=alt.Y("many:Q", axis=axis), tooltip=tips)
+    return alt.layer(columns, lines, data=data).resolve_scale(y="independent")
+
+
+def _by_line(rows: Rows) -> Rows:
+    """One record a line of a detector with lists of its points, which take a fraction of the room."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        heads: dict[str, Any] = {key: row[key] for key in ("detector", "figure") if key in row}
+        line = lines.setdefault((row["detector"], row.get("figure", "")), heads)
+        for key in row.keys() - heads.keys():
+            line.setdefault(key, []).append(row[key])
+    return list(lines.values())

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,10 +19,8 @@ from saod_ray.errors import SaodError
 from saod_ray.report import acceptance, calibration, shift
 from saod_ray.report.judged import judge
 from saod_ray.score.benchmark import Benchmark, Scored
-from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import image_uncertainty, positions
-from saod_ray.score.uncertainty import Range
 from saod_ray.selfaware import SelfAware
 from saod_ray.store.cache import content_key
 from saod_ray.store.store import Store
@@ -85,7 +82,7 @@ def gather(store: Store, progress: Progress | None = None) -> Gathered:
     _refuse_stale(store, results, scored)
     other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
     others = Benchmark(store, other, partial).score(names)
-    mine = {name: _selfaware(scored[name].selfaware, settings) for name in names}
+    mine = {name: SelfAware.of_json(scored[name].selfaware) for name in names}
     tables = {}
     for number, name in enumerate(names, 1):
         tables[name] = _tables(benchmark, name, mine[name], results["detectors"][name])
@@ -103,17 +100,6 @@ def _refuse_stale(store: Store, results: dict[str, Any], scored: dict[str, Score
                 f"results.json in {store.uri} is not what the detections of '{name}' there give now: run "
                 f"`saod-ray score {store.uri}` again with the settings you want."
             )
-
-
-def _selfaware(value: dict[str, Any], settings: ScoreSettings) -> SelfAware:
-    found = value["detection_thresholds"].values()
-    return SelfAware(
-        settings=settings,
-        image_threshold=value["image_threshold"],
-        detection_thresholds=np.array([np.nan if v is None else v for v in found], float),
-        calibrators=[msgspec.convert(each, Calibrator | None) for each in value["calibrators"].values()],
-        ranges=msgspec.convert(value["ranges"], Range | None),
-    )
 
 
 def _tables(benchmark: Benchmark, detector: str, mine: SelfAware, figures: dict[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import vl_convert
@@ -21,22 +23,33 @@ _TEX = {
 }  # fmt: skip
 
 
-def figure_files(gathered: Gathered) -> Iterator[tuple[str, bytes]]:
-    """Every chart by file name; one of a single detector is drawn for each of them."""
-    for name, each in figures(gathered).items():
-        for suffix, svg in _drawn(gathered, each):
-            yield f"{name}{suffix}.svg", svg.encode()
-            yield f"{name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
+def figure_files(gathered: Gathered, more: dict[str, Figure] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Every chart (and more, unless they are of a name that is there) by file name.
+
+    One of a single detector is drawn for each of them.
+    """
+    choices = [
+        {"detector": detector, "threshold": found["image_threshold"]}
+        for detector, found in ranked(gathered.results).items()
+    ]
+    for each in {**(more or {}), **figures(gathered)}.values():
+        yield from files_of(each, choices)
 
 
-def _drawn(gathered: Gathered, each: Figure) -> Iterator[tuple[str, str]]:
+def files_of(each: Figure, choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, bytes]]:
+    """A chart as SVG and PDF by file name; for each of the choices where it is of the chosen detector."""
+    for suffix, svg in _drawn(each, choices):
+        yield f"{each.name}{suffix}.svg", svg.encode()
+        yield f"{each.name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
+
+
+def _drawn(each: Figure, choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     if IS_CHOSEN not in json.dumps(each.spec):
         yield "", each.svg
         return
-    for detector, found in ranked(gathered.results).items():
-        chosen: dict[str, Any] = {"detector": detector, "threshold": found["image_threshold"]}
+    for chosen in choices:
         params = [{**param, "value": chosen.get(param["name"], param["value"])} for param in each.spec["params"]]
-        yield f"-{detector}", picture(each.name, {**each.spec, "params": params})
+        yield f"-{chosen['detector']}", picture(each.name, {**each.spec, "params": params})
 
 
 def table_files(sheets: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
@@ -45,6 +58,15 @@ def table_files(sheets: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         for sheet in each.values() if isinstance(each, dict) else [each]:
             if any(cell.is_number for row in sheet.rows for cell in row):
                 yield f"{sheet.name}.tex", latex(sheet).encode()
+
+
+def comma_separated(sheet: Sheet) -> str:
+    """A CSV table, every figure at full precision and empty where it is undefined."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(head.title.removesuffix(" ↑").removesuffix(" ↓") for head in sheet.heads)
+    writer.writerows(["" if cell.value is None else cell.value for cell in row] for row in sheet.rows)
+    return sink.getvalue()
 
 
 def latex(sheet: Sheet) -> str:

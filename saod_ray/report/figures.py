@@ -55,24 +55,24 @@ class Figure:
 
 def figures(gathered: Gathered) -> dict[str, Figure]:
     """All figures there are data for, by name."""
-    start = _start(gathered)
+    start = chosen_first(gathered)
     out = {}
     for name, caption, chart, height in _charts(gathered):
-        spec = _spec(chart, start, height)
+        spec = finished(chart.to_dict(), start, height)
         out[name] = Figure(name, caption, spec, picture(name, spec))
     return out
 
 
-def _start(gathered: Gathered) -> dict[str, Any]:
+def chosen_first(gathered: Gathered) -> dict[str, Any]:
     """What is chosen when the page opens: the best detector, all classes, LRP, the fitted threshold."""
     first = next(iter(ranked(gathered.results)))
     u = gathered.results["detectors"][first]["image_threshold"]
     return {"detector": first, "chosen": "", "figure": "lrp", "threshold": u}
 
 
-def _spec(chart: Any, start: dict[str, Any], height: int | None) -> dict[str, Any]:
-    spec: dict[str, Any] = chart.to_dict()
-    spec["config"] = CONFIG
+def finished(spec: dict[str, Any], start: dict[str, Any], height: int | None) -> dict[str, Any]:
+    """A specification with the page's look and choices; with a height it takes the width of its place."""
+    spec = {**spec, "config": CONFIG}
     spec["params"] = [{"name": name, "value": value} for name, value in start.items()]
     if height is not None:
         spec |= {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}}
@@ -164,7 +164,7 @@ def _calibration(gathered: Gathered, detectors: list[str]) -> Iterator[tuple[str
     tables, bins = gathered.tables, gathered.results["settings"]["bins"]
     for stage in ("before", "after"):
         rows = [
-            {"detector": name, "class": label, **_packed(each)}
+            {"detector": name, "class": label, **packed(each)}
             for name in detectors
             for label, each in tables[name].get("reliability", {}).get(stage, {}).items()
             if each["bin"]
@@ -190,7 +190,7 @@ def _calibration(gathered: Gathered, detectors: list[str]) -> Iterator[tuple[str
         yield "oracle", "Detection thresholds by class: on val, and what is optimal on ID", charts.oracle(rows), 260
 
 
-def _packed(each: dict[str, list[float]]) -> dict[str, list[int]]:
+def packed(each: dict[str, list[float]]) -> dict[str, list[int]]:
     """A class's bins as lists of thousandths: of eighty classes and six detectors they are the bulk of a page's data."""
     total = sum(each["detections"])
     share = [count / total for count in each["detections"]]

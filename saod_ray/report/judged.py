@@ -44,15 +44,15 @@ class Judged:
         return statistics(*parts, last_closed=paper)
 
 
-def judge(benchmark: Benchmark, detector: str, split: str, mine: SelfAware) -> Judged:
-    """Accept, threshold, calibrate and match a split of ID images."""
+def judge(benchmark: Benchmark, detector: str, split: str, mine: SelfAware, raw: Split | None = None) -> Judged:
+    """Accept, threshold, calibrate and match a split of ID images, whose detections need not be loaded if given."""
     settings, objects = benchmark.settings, benchmark.objects[source_of(split)]
     kind = settings.uncertainty, settings.aggregate
     images, uncertainty = image_uncertainty(benchmark.store, detector, split, *kind, objects.image_ids, mine.ranges)
     accepted = mine.accepts(uncertainty, uncertainty != unc.NO_DETECTION)
     by_position = np.zeros(len(objects.image_ids), bool)
     by_position[images] = accepted
-    raw = load(benchmark.store, detector, split, objects)
+    raw = raw or load(benchmark.store, detector, split, objects)
     kept = raw.select(mine.keeps(raw, by_position))
     sure = calibrated(kept, mine.calibrators)
     matches = greedy(sure, objects, settings.tau, zero_id_misses=zero_id_misses(benchmark, split))

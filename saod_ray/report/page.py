@@ -14,28 +14,31 @@ from markupsafe import Markup
 from saod_ray.report import export, sheets
 from saod_ray.report.cells import figure_sheet
 from saod_ray.report.data import Gathered
+from saod_ray.report.experiments import Experiments
 from saod_ray.report.figures import VEGA_LITE, figures
 from saod_ray.report.pictures import Gallery, gallery
 from saod_ray.report.table import figure
 from saod_ray.store.store import Store
 
+NONE = Experiments()
 # what the bundled libraries hand to the page's own script, which may have been there before them
 EXPORTED = 'window.vegaEmbed = vegaEmbed; window.dispatchEvent(new Event("vega"));'
 
 
-def report(gathered: Gathered, data: str | None) -> bytes:
-    """The report of what was gathered; the same bytes for the same results and images.
+def report(gathered: Gathered, data: str | None, experiments: Experiments = NONE) -> bytes:
+    """The report of what was gathered; the same bytes for the same results, images and experiments.
 
     Pictures are shown where the images lie below `data`, or below a built-in use case's own root.
     """
     seed = recorded_seed(gathered.benchmark.store)
-    return rendered(gathered, seed, gallery(gathered, data, seed or 0))
+    return rendered(gathered, seed, gallery(gathered, data, seed or 0), experiments)
 
 
-def separate_files(gathered: Gathered) -> Iterator[tuple[str, bytes]]:
+def separate_files(gathered: Gathered, experiments: Experiments = NONE) -> Iterator[tuple[str, bytes]]:
     """The report's figures as SVG and PDF, and its tables as LaTeX, by file name."""
-    yield from export.figure_files(gathered)
+    yield from export.figure_files(gathered, dict(experiments.figures()))
     yield from export.table_files(_sheets(gathered, list(sheets.ranked(gathered.results)), None))
+    yield from export.table_files({section.title: section.sheet for section in experiments.sections})
 
 
 def recorded_seed(store: Store) -> int | None:
@@ -46,10 +49,11 @@ def recorded_seed(store: Store) -> int | None:
         return None
 
 
-def rendered(gathered: Gathered, seed: int | None, pictures: Gallery) -> bytes:
-    """Lay everything out."""
+def rendered(gathered: Gathered, seed: int | None, pictures: Gallery, experiments: Experiments = NONE) -> bytes:
+    """Lay everything out. A chart of an experiment that the report has itself is not drawn twice."""
     results = gathered.results
-    drawn = figures(gathered)
+    mine = figures(gathered)
+    drawn = {**dict(experiments.figures()), **mine}
     detectors = list(sheets.ranked(results))
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True,
@@ -65,6 +69,8 @@ def rendered(gathered: Gathered, seed: int | None, pictures: Gallery) -> bytes:
         facts=_facts(gathered, detectors),
         sheets=_sheets(gathered, detectors, seed),
         pictures=pictures,
+        experiments=experiments,
+        mine=set(mine),
         is_papers=bool(sheets.paper_figures(results["use_case"])),
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),

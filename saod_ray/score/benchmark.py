@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +25,10 @@ from saod_ray.score.daq import AFTER_PAPER_BINS, after_paper, daq, per_class, qu
 from saod_ray.score.matching import greedy
 from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.statistics import Statistics, statistics
-from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold
+from saod_ray.selfaware import Identity, SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.store.cache import content_key
 from saod_ray.store.store import Store
+from saod_ray.store.units import RUN
 
 Array = np.ndarray
 Progress = Callable[[int, int], None]
@@ -42,7 +44,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class Fitted:
     """What val gave."""
 
     selfaware: SelfAware
@@ -79,6 +81,12 @@ class Benchmark:
         self.classes = store.description.classes
         self.objects = {source: ground_truth(self.store, source) for source in ("val", "id", "ood")}
         self.totals = {source: len(each.image_ids) for source, each in self.objects.items()}
+
+    def under(self, settings: ScoreSettings) -> Benchmark:
+        """The same store under other settings: its ledger and ground truth are not read again."""
+        other = copy(self)
+        other.settings = settings
+        return other
 
     def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
         """Score the detectors; those whose shards and settings were scored before are looked up."""
@@ -127,7 +135,7 @@ class Benchmark:
             if split not in ("val", "pseudo-ood")
         ]
         done, total = 0, len(detectors) * (1 if self.resamples is None else 2) + len(jobs)
-        fitted: dict[str, _Fitted] = {}
+        fitted: dict[str, Fitted] = {}
         seen: dict[str, dict[str, _Seen]] = {name: {} for name in detectors}
         replicates: dict[str, Array] = {}
 
@@ -135,7 +143,7 @@ class Benchmark:
             return self._look(*job, fitted[job[0]])
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for name, fit in zip(detectors, pool.map(self._fit, detectors), strict=True):
+            for name, fit in zip(detectors, pool.map(self.fit, detectors), strict=True):
                 fitted[name] = fit
                 progress(done := done + 1, total)
             for (name, split), each in zip(jobs, pool.map(look, jobs), strict=True):
@@ -160,7 +168,8 @@ class Benchmark:
         ids = self.objects[source_of(split)].image_ids
         return image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges)
 
-    def _fit(self, detector: str) -> _Fitted:
+    def fit(self, detector: str) -> Fitted:
+        """The self-aware detector that val gives, and val's own figures."""
         settings, objects = self.settings, self.objects["val"]
         normalised = settings.uncertainty == "joint-entropy-normalised"
         ranges = entropy_ranges(self.store, detector) if normalised else None
@@ -177,9 +186,9 @@ class Benchmark:
         v = detection_thresholds(pseudo_id, objects, settings)
         fitted = fit_calibrators(pseudo_id, objects, v, settings, settings.tau)
         fitted_0 = fit_calibrators(pseudo_id, objects, v, settings, 0.0, after_paper=True)
-        return _Fitted(SelfAware(settings, u, v, fitted, ranges), fitted_0, accuracy)
+        return Fitted(SelfAware(settings, u, v, fitted, ranges), fitted_0, accuracy)
 
-    def _look(self, detector: str, split: str, fitted: _Fitted) -> _Seen:
+    def _look(self, detector: str, split: str, fitted: Fitted) -> _Seen:
         images, uncertainty = self._uncertainty(detector, split, fitted.selfaware.ranges)
         accepted = fitted.selfaware.accepts(uncertainty, uncertainty != unc.NO_DETECTION)
         if source_of(split) == "ood":
@@ -204,14 +213,24 @@ class Benchmark:
     def _kept(self, detector: str, split: str, keep: Callable[[Split], Array]) -> tuple[Split, dict[str, Any]]:
         """The detections that `keep` wants, and the accuracy of all of them, for which all are loaded only once."""
         objects = self.objects[source_of(split)]
-        key = self._accuracy_key(detector, split)
-        accuracy: dict[str, Any] | None = self.store.cache.value(key)
+        accuracy: dict[str, Any] | None = self.store.cache.value(self._accuracy_key(detector, split))
         if accuracy is not None:
             return load(self.store, detector, split, objects, keep), accuracy
         raw = load(self.store, detector, split, objects)
-        accuracy = ap.accuracy(raw, objects, zero_id_misses=self.settings.conventions == "official")
-        self.store.cache.put_value(key, accuracy)
-        return raw.select(keep(raw)), accuracy
+        return raw.select(keep(raw)), self._measured(detector, split, raw)
+
+    def accuracy(self, detector: str, split: str) -> dict[str, Any]:
+        """AP, AR and oLRP of all detections of a split: looked up, or computed and kept."""
+        known: dict[str, Any] | None = self.store.cache.value(self._accuracy_key(detector, split))
+        if known is not None:
+            return known
+        return self._measured(detector, split, load(self.store, detector, split, self.objects[source_of(split)]))
+
+    def _measured(self, detector: str, split: str, raw: Split) -> dict[str, Any]:
+        official = self.settings.conventions == "official"
+        made = ap.accuracy(raw, self.objects[source_of(split)], zero_id_misses=official)
+        self.store.cache.put_value(self._accuracy_key(detector, split), made)
+        return made
 
     def _accuracy_key(self, detector: str, split: str) -> str:
         """COCO's figures depend on no setting but the conventions."""
@@ -226,8 +245,8 @@ class Benchmark:
     # one detector ---------------------------------------------------------------------------------------------
 
     def _result_key(self, detector: str) -> str:
-        parts = ["result", str(FORMAT), self._fingerprint(detector), str(self.partial), self.settings.model_dump_json()]
-        parts += self.store.description.manifests.values()
+        parts = ["result", str(FORMAT), *map(str, self._identity(detector)), str(self.partial)]
+        parts += [self.settings.model_dump_json(), *self.store.description.manifests.values()]
         for split in self.store.splits:
             parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
         return content_key(*parts)
@@ -236,7 +255,7 @@ class Benchmark:
         assert self.resamples is not None
         return content_key("replicates", str(bootstrap.FORMAT), result_key, *map(str, self.resamples))
 
-    def _evidence(self, fitted: _Fitted, seen: dict[str, _Seen]) -> Evidence:
+    def _evidence(self, fitted: Fitted, seen: dict[str, _Seen]) -> Evidence:
         def pooled(splits: list[str]) -> Parts | None:
             parts = [each.parts for split, each in seen.items() if split in splits and each.parts is not None]
             return sum(parts[1:], parts[0]) if parts else None
@@ -255,7 +274,7 @@ class Benchmark:
             parts={"id": pooled(["id"]), "shift": pooled(shifted)},
         )
 
-    def _assemble(self, detector: str, fitted: _Fitted, seen: dict[str, _Seen], found: dict[str, Coverage]) -> Scored:
+    def _assemble(self, detector: str, fitted: Fitted, seen: dict[str, _Seen], found: dict[str, Coverage]) -> Scored:
         mine, settings = fitted.selfaware, self.settings
         shifted = [split for split in seen if split.startswith("id-c")]
         nothing = dict.fromkeys(("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece_0", "laace_0", "lrp_0"))
@@ -280,7 +299,7 @@ class Benchmark:
             if each is not None
         }
         figures["image_threshold"] = mine.image_threshold
-        selfaware = mine.to_json(detector, self._fingerprint(detector), self.store.description.name, self.classes)
+        selfaware = replace(mine, identity=self._identity(detector)).to_json()
         figures["detection_thresholds"] = selfaware["detection_thresholds"]
         figures["coverage"] = {
             split: {key: value for key, value in each.items() if key != "missing" or value}
@@ -319,7 +338,10 @@ class Benchmark:
         each = [whole] if len(names) == 1 else [figures(subset == number) for number in range(len(names))]
         return {**whole, "subsets": dict(zip(names, each, strict=True))}
 
-    def _fingerprint(self, detector: str) -> str:
-        """What the thresholds were fitted on: the detections' origin on val and pseudo-ood."""
+    def _identity(self, detector: str) -> Identity:
+        """Whose detections the thresholds are fitted on: val's and pseudo-ood's say so where a run made them."""
         pages = [page for split in ("val", "pseudo-ood") for page in self.store.pages(detector, split)]
-        return content_key(detector, *(f"{page.split} {page.unit} {page.origin.sha256}" for page in pages))[3:]
+        made = {page.origin.file if page.origin.kind == RUN else None for page in pages}
+        fingerprint = made.pop() if len(made) == 1 else None
+        origin = "mixed" if made else "import" if fingerprint is None else RUN
+        return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin)

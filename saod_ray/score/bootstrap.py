@@ -272,5 +272,6 @@ def intervals(figures: Mapping[str, Any], of_replicates: Array) -> dict[str, Any
         for key in path[:-1]:
             place = place.setdefault(key, {})
         figure = _at(figures, path)
-        place[path[-1]] = None if figure is None else interval(values, figure)
+        ends = None if figure is None else interval(values, figure)
+        place[path[-1]] = None if ends is None else [min(max(each, 0.0), 1.0) for each in ends]  # all are shares
     return out

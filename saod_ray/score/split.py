@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from saod_ray.config import source_of
+from saod_ray.config import ScoreSettings, source_of
 from saod_ray.errors import SaodError, some
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
@@ -233,25 +233,11 @@ def image_uncertainty(
 ) -> tuple[Array, Array]:
     """The positions of a split's images, rising, and their uncertainties."""
     many = unc.used_of(aggregate)
-    cut = many <= unc.KEPT
     where, values = [np.empty(0, np.int64)], [np.empty(0)]
     for shard in store.shards(detector, split):
-        what = f"{kind} {'smallest' if cut else many} {val or ''}"
-        key = _key(store, split, shard, what)
-        known = store.cache.arrays(key)
-        if known is None:
-            columns = dict.fromkeys([*unc.columns_of(kind), "score"])
-            rows = store.read_shard(detector, split, shard, list(columns))
-            each = unc.per_detection(kind, rows.columns, val) if rows.detections else np.empty(0)
-            score = rows.columns["score"].astype(np.float64)
-            if cut:
-                sums, count = unc.smallest_sums(rows.offsets, each, score)
-            else:
-                sums, count = unc.ascending_sums(rows.offsets, each, score, many)
-            known = {"image_id": rows.image_id, "sums": sums, "count": count}
-            store.cache.put_arrays(key, known)
+        known = _sums(store, detector, split, shard, kind, many, val)
         where.append(positions(image_ids, known["image_id"], split))
-        column = known["sums"][:, many - 1 if cut else 0]
+        column = known["sums"][:, many - 1 if many <= unc.KEPT else 0]
         values.append(unc.aggregated(aggregate, column, known["count"]))
     images = np.concatenate(where)
     order = np.argsort(images, kind="stable")
@@ -259,6 +245,37 @@ def image_uncertainty(
         twice = image_ids[images[order][1:][np.diff(images[order]) == 0]]
         raise SaodError(f"Images {some(twice)} of {split} occur in two shards: run `saod-ray verify {store.uri}`.")
     return images[order], np.concatenate(values)[order]
+
+
+def _sums(
+    store: Store, detector: str, split: str, shard: Shard, kind: str, many: int, val: unc.Range | None
+) -> dict[str, Array]:
+    """Sums of the smallest uncertainties of each of a shard's images: running ones where those that are kept suffice."""
+    cut = many <= unc.KEPT
+    key = _key(store, split, shard, f"{kind} {'smallest' if cut else many} {val or ''}")
+    known = store.cache.arrays(key)
+    if known is None:
+        columns = dict.fromkeys([*unc.columns_of(kind), "score"])
+        rows = store.read_shard(detector, split, shard, list(columns))
+        each = unc.per_detection(kind, rows.columns, val) if rows.detections else np.empty(0)
+        score = rows.columns["score"].astype(np.float64)
+        if cut:
+            sums, count = unc.smallest_sums(rows.offsets, each, score)
+        else:
+            sums, count = unc.ascending_sums(rows.offsets, each, score, many)
+        known = {"image_id": rows.image_id, "sums": sums, "count": count}
+        store.cache.put_arrays(key, known)
+    return known
+
+
+def look_ahead(
+    store: Store, detector: str, split: str, shard: Shard, objects: Objects, settings: ScoreSettings
+) -> None:
+    """Leave in the store's cache what a scoring looks up about a shard: its overlaps with objects, and uncertainties."""
+    if source_of(split) != "ood" and split != "pseudo-ood":
+        _load_shard(store, detector, split, shard, objects)
+    if settings.uncertainty != "joint-entropy-normalised":  # which needs all of val first
+        _sums(store, detector, split, shard, settings.uncertainty, unc.used_of(settings.aggregate), None)
 
 
 def entropy_ranges(store: Store, detector: str) -> unc.Range:

@@ -28,7 +28,7 @@ def export_results(
     They stand by rising image id; where OOD subsets were imported one by one, one subset after another.
     """
     store.choose([detector])
-    name, unit = check_split(split, store.splits, store.description.subsets)
+    name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     pages = [page for page in store.pages(detector, name) if unit == "all" or page.unit in (unit, "all")]
     if not pages:
         raise SaodError(f"{store.uri} has no detections of '{detector}' on {split}: import them first.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase, source_of, val_shift
 from saod_ray.data.json_stream import JsonFile
 from saod_ray.errors import SaodError
 from saod_ray.store import ledger
@@ -36,9 +36,10 @@ def import_results(
     check_name(detector)
     if not detections.is_file():
         raise SaodError(f"There is no file {detections}: give the COCO result JSON with --detections.")
-    check_split(split, case.splits_of(), [subset.name for subset in case.splits.ood])
+    known = [*case.splits_of(), *val_shift(case.splits.id.severities)]
+    check_split(split, known, [subset.name for subset in case.splits.ood])
     store = Store.of_use_case(uri, case)
-    name, unit = check_split(split, store.splits, store.description.subsets)
+    name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     with writing(store, detector, name) as folder:
         others = _clashing(store, detector, name, unit, replace)
         old = {shard.name for shard in store.shards(detector, name)}

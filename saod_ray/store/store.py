@@ -7,6 +7,7 @@ ledger/DETECTOR/SPLIT/UNIT.json
 cache/                             what scoring need not compute twice
 selfaware/DETECTOR.json            u, v and the calibrators
 results.json
+experiments/NAME.json              what the paper's experiments gave
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from saod_ray.config import UseCase, source_of, split_names
+from saod_ray.config import UseCase, source_of, split_names, val_shift
 from saod_ray.errors import SaodError, did_you_mean, some
 from saod_ray.files import Folder
 from saod_ray.store import ledger, manifests, records, rows
@@ -59,6 +61,11 @@ class Store:
         if not store.folder.exists("use-case.json"):
             raise SaodError(f"There is no store at {uri}: make one with `saod-ray import {uri} --use-case FILE …`.")
         return store
+
+    @property
+    def absolute(self) -> str:
+        """Where it is, for processes that work elsewhere."""
+        return self.uri if "://" in self.uri else str(Path(self.uri).resolve())
 
     @classmethod
     def of_use_case(cls, uri: str, case: UseCase) -> Store:
@@ -103,6 +110,15 @@ class Store:
         """The splits that a complete detector has."""
         return split_names(tuple(self.description.severities), bool(self.description.subsets))
 
+    @cached_property
+    def val_shift(self) -> list[str]:
+        """The splits that a detector may have beside: corrupted copies of val."""
+        return val_shift(self.description.severities)
+
+    def extra_splits(self, detector: str) -> list[str]:
+        """Those of `val_shift` that the detector has images of."""
+        return [split for split in self.val_shift if self.pages(detector, split)]
+
     def manifest(self, source: str) -> Manifest:
         """The images and objects of val, id or ood."""
         expected = self.description.manifests[source]
@@ -113,16 +129,15 @@ class Store:
         place = f"saod-ray import {quote(self.uri)} --use-case FILE"
         return f"{place} --detector {detector} --split {split} --detections {quote(file)}"
 
-    def run_command(self, detector: str) -> str:
-        """What to type so that a run makes what is missing."""
-        return (
-            f"saod-ray run --use-case {quote(self.description.name)} --detectors {detector} --store {quote(self.uri)}"
-        )
+    def run_command(self, detector: str, split: str) -> str:
+        """What to type so that a run makes what is missing of a split."""
+        place = f"saod-ray run --use-case {quote(self.description.name)} --detectors {detector}"
+        return f"{place} --store {quote(self.uri)}" + " --with-val-shift" * (split in self.val_shift)
 
     def completing(self, detector: str, split: str) -> str:
         """What to type so that a split's missing images come: a run where runs made the others."""
         is_run = any(page.origin.kind == RUN for each in self.splits for page in self.pages(detector, each))
-        return self.run_command(detector) if is_run else self.import_command(detector, split)
+        return self.run_command(detector, split) if is_run else self.import_command(detector, split)
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""

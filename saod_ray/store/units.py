@@ -39,10 +39,10 @@ class Unit(NamedTuple):
     def severity(self) -> int:
         """How strongly its images are corrupted; 0 is not at all.
 
-        >>> Unit("id-c3", 0, 1).severity, Unit("id", 0, 1).severity
-        (3, 0)
+        >>> Unit("id-c3", 0, 1).severity, Unit("val-c1", 0, 1).severity, Unit("pseudo-ood", 0, 1).severity
+        (3, 1, 0)
         """
-        return int(self.split.removeprefix("id-c")) if self.split.startswith("id-c") else 0
+        return int(self.split.partition("-c")[2] or 0)
 
 
 def superseded(pages: Sequence[Page]) -> list[Page]:

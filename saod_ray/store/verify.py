@@ -39,7 +39,7 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
     """Read every byte of every shard of these detectors, and the manifests."""
     problems: list[Problem] = []
     notes: list[str] = []
-    jobs = [(name, split) for name in detectors for split in store.splits]
+    jobs = [(name, split) for name in detectors for split in [*store.splits, *store.extra_splits(name)]]
     image_ids = _image_ids(store, problems)
     shards: list[Shard] = []
     for done, (detector, split) in enumerate(jobs, 1):
@@ -73,7 +73,7 @@ def _image_ids(store: Store, problems: list[Problem]) -> dict[str, np.ndarray]:
 
 def _repair(store: Store, page: Page, file: str) -> str:
     if page.origin.kind == RUN:  # a shard that is gone is made again
-        return f"delete {file}, then {store.run_command(page.detector)}"
+        return f"delete {file}, then {store.run_command(page.detector, page.split)}"
     split = page.split if page.unit == "all" else f"{page.split}/{page.unit}"
     return f"{store.import_command(page.detector, split, page.origin.file)} --replace"
 

@@ -24,6 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
     place = nasty_store(tmp_path_factory.mktemp("shown"))
+    assert saod_ray("experiment", "all", place).returncode == 0
     result = saod_ray("report", place, "--data", place.parent)
     assert result.returncode == 0, result.stderr
     return place

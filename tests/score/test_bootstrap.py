@@ -217,7 +217,7 @@ def test_what_was_not_seen_has_no_interval(tmp_path) -> None:
 def test_replicates_depend_on_neither_workers_nor_their_number_nor_the_cache(two) -> None:
     resamples = Bootstrap(150, seed=2)
     benchmark = Benchmark(two, ScoreSettings(), False, resamples)
-    fitted = benchmark._fit("d")
+    fitted = benchmark.fit("d")
     seen = {split: benchmark._look("d", split, fitted) for split in SPLITS[2:]}
     evidence = benchmark._evidence(fitted, seen)
     found = []

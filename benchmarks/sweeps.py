@@ -1,0 +1,59 @@
+"""What 21 values of u cost beside one scoring: python -m benchmarks.sweeps [--scale full].
+
+Both are whole processes, imports included: first each from an empty cache, then each from a full one (where the scoring
+is of another image threshold, which it has not seen).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from benchmarks import generate
+from benchmarks.measure import Cost, cost_of, python, saod_ray, workspace
+
+SWEEP = """
+import sys
+from saod_ray.config import ScoreSettings
+from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.sweep import {function}
+from saod_ray.experiment.thresholds import {values}
+from saod_ray.store.store import Store
+desk = Desk(Store.open(sys.argv[1]), ScoreSettings(), ["a"])
+found = {function}(desk, "a", {call})
+assert len(found) == 21
+"""
+OVER_U = SWEEP.format(function="over_image_thresholds", values="image_thresholds", call='image_thresholds(desk, "a")')
+OVER_V = SWEEP.format(
+    function="over_detection_thresholds", values="detection_thresholds", call="detection_thresholds()"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=list(generate.SIZES), default="full")
+    options = parser.parse_args()
+    place = workspace(f"score-{options.scale}")  # what benchmarks.score generates too
+    if not (place / "store" / "ledger" / "a" / "ood").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", options.scale)
+    store = place / "store"
+    saod_ray("score", store)  # compiles the kernels on a machine that has not yet
+    shutil.rmtree(store / "cache")
+    first = saod_ray("score", store)
+    shutil.rmtree(store / "cache")
+    shown("21 values of u, empty cache", python(OVER_U, store), first, "the first scoring")
+    saod_ray("score", store)  # fills the cache
+    again = saod_ray("score", store, "--image-threshold", "0.5")
+    shown("21 values of u, full cache", python(OVER_U, store), again, "a scoring with another u")
+    shown("21 values of v, full cache", python(OVER_V, store), again, "a scoring with another u")
+
+
+def shown(what: str, cost: Cost, scoring: Cost, which: str) -> None:
+    print(f"{which:28}{scoring}")
+    print(f"{what:28}{cost}   {cost.cpu / scoring.cpu:5.2f} scorings in CPU-seconds")
+
+
+if __name__ == "__main__":
+    main()

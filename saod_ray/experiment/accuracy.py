@@ -1,0 +1,46 @@
+"""AP of the raw detectors on val and ID, and on their corrupted copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saod_ray.config import val_shift
+from saod_ray.errors import some
+from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.experiment import Column, Experiment, Remark, Row, Value
+
+
+def splits(desk: Desk) -> list[str]:
+    """The paper's columns: val and its corrupted copies, ID and its corrupted copies."""
+    shifted = [split for split in desk.store.splits if split.startswith("id-c")]
+    return ["val", *val_shift(desk.store.description.severities), "id", *shifted]
+
+
+def columns(desk: Desk) -> tuple[Column, ...]:
+    """A column a split."""
+    return tuple(Column(split, "%", rising=True) for split in splits(desk))
+
+
+def rows(desk: Desk) -> Iterator[Row | Remark]:
+    """A row a detector; a split that it does not have is undefined."""
+    without, extra = [], val_shift(desk.store.description.severities)
+    for detector in desk.detectors:
+        values: list[Value] = [
+            desk.accuracy(detector, split)["ap"] if desk.has(detector, split) else None for split in splits(desk)
+        ]
+        yield Row((detector,), tuple(values))
+        without += [detector] * (not all(desk.has(detector, split) for split in extra))
+    if without:
+        why = "corrupted copies of val are missing, incomplete or of other weights"
+        yield Remark(f"{some(without, 9)}: {why}; `saod-ray run --with-val-shift` detects on them.")
+
+
+EXPERIMENT = Experiment(
+    name="accuracy",
+    paper="Tab. A.8",
+    shows="COCO-style AP of the used object detectors on validation set and test set, along with their corrupted "
+    "versions.",
+    needs="detections on val and id; for val's corrupted versions, `run --with-val-shift`.",
+    columns=columns,
+    rows=rows,
+)

@@ -1,0 +1,41 @@
+"""Which uncertainty of a detection tells ID from OOD images best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from saod_ray.errors import some
+from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
+
+KINDS = {
+    "entropy": "entropy",
+    "DS": "ds",
+    "1 - score": "score",
+    "determinant": "determinant",
+    "trace": "trace",
+    "Gaussian entropy": "gaussian-entropy",
+}
+
+
+def rows(desk: Desk) -> Iterator[Row | Remark]:
+    """A row a detector; an uncertainty that it does not have is undefined."""
+    for detector in desk.detectors:
+        there = desk.kinds(detector)
+        values = [desk.auroc(detector, kind) if kind in there else None for kind in KINDS.values()]
+        yield Row((detector,), tuple(values))
+    for kinds, why in ((("entropy", "ds"), "no entropy or DS"), (("determinant",), "no localisation uncertainty")):
+        without = [name for name in desk.detectors if not set(kinds) <= set(desk.kinds(name))]
+        if without:
+            yield Remark(f"{some(without, 9)}: {why} in the store.")
+
+
+EXPERIMENT = Experiment(
+    name="uncertainty",
+    paper="Tab. 3",
+    shows="AUROC scores of different detection-level uncertainty estimates: of the classification (entropy, "
+    "Dempster-Shafer, 1 - score) and of the localisation (determinant, trace, entropy of the boxes' covariance).",
+    needs="detections on id and ood; for the localisation, a probabilistic detector.",
+    columns=tuple(Column(title, "%", rising=True) for title in KINDS),
+    rows=rows,
+)

@@ -1,0 +1,398 @@
+"""Experiments on small random stores: against loops over the same detections, and as files, commands and a section."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import saod_ray
+from usecases import import_all, random_use_case
+
+from saod_ray.config import ScoreSettings, UseCase
+from saod_ray.engine.plan import Inputs, plan
+from saod_ray.errors import SaodError
+from saod_ray.experiment import NAMES, every, find, paper
+from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.experiment import Experiment, Outcome, perform, read
+from saod_ray.experiment.showing import stored
+from saod_ray.report import page
+from saod_ray.report.data import gather
+from saod_ray.report.figures import chosen_first
+from saod_ray.score.lrp import best_prefix
+from saod_ray.score.matching import greedy
+from saod_ray.score.order import class_order
+from saod_ray.store import ledger
+from saod_ray.store.importing import import_results
+from saod_ray.store.ledger import Origin, Page
+from saod_ray.store.rows import Rows
+from saod_ray.store.store import Store
+from saod_ray.store.units import RUN
+from saod_ray.store.verify import verify
+
+SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
+EXTRA = ("avg_entropy", "max_class_entropy", "variance")
+
+
+def with_columns(store: Store, detector: str, names: tuple[str, ...], seed: int = 0) -> None:
+    """Give a detector's detections more columns, as a run of a probabilistic or sigmoid-based one has them."""
+    rng = np.random.default_rng(seed)
+    for split in SPLITS:
+        rows = store.read_shard(detector, split, store.pages(detector, split)[0].shards[0])
+        more = {
+            name: rng.integers(1, 9, (rows.detections, 4) if name == "variance" else rows.detections) / 8
+            for name in names
+        }
+        columns = rows.columns | {name: values.astype(np.float32) for name, values in more.items()}
+        changed = Rows(rows.image_id, rows.offsets, columns, rows.status, rows.error, rows.corruption)
+        shard = store.write_shard(detector, split, "0" * 32, changed)
+        listed = Page(detector=detector, split=split, unit="all", origin=Origin("import", "x", "0"), shards=[shard])
+        ledger.write_page(store.folder, listed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A use case, and a store with a plain detector `atss` and one `nll-rcnn` that has every column."""
+    place = tmp_path_factory.mktemp("case")
+    random_use_case(place, 4)
+    for detector in ("atss", "nll-rcnn"):
+        import_all(str(place / "store"), place, detector)
+    with_columns(Store.open(str(place / "store")), "nll-rcnn", EXTRA)
+    return place
+
+
+@pytest.fixture
+def desk(folder: Path, tmp_path: Path) -> Desk:
+    shutil.copytree(folder / "store", tmp_path / "store")
+    return Desk(Store.open(str(tmp_path / "store")), ScoreSettings(), ["atss", "nll-rcnn"])
+
+
+# AUROC by loops ----------------------------------------------------------------------------------------------------
+
+
+def detection_values(desk: Desk, kind: str, rows: Rows, ranges: dict[str, tuple[float, float]]) -> list[float]:
+    """The uncertainty of each detection, in plain numbers."""
+    out = []
+    for k in range(rows.detections):
+        cell = {name: np.float64(values[k]) for name, values in rows.columns.items()}
+        variance = cell.get("variance")
+        h_box = 0.0 if variance is None else 2 + 2 * np.log(2 * np.pi) + sum(np.log(variance)) / 2
+        h_class = cell["entropy"]
+        low, high = ranges.get("class", (0.0, 1.0))
+        low_box, high_box = ranges.get("box", (0.0, 1.0))
+        out.append(
+            {
+                "score": lambda c=cell: 1 - c["score"],
+                "entropy": lambda h=h_class: h,
+                "ds": lambda c=cell: c["ds"],
+                "avg-entropy": lambda c=cell: c["avg_entropy"],
+                "max-class-entropy": lambda c=cell: c["max_class_entropy"],
+                "determinant": lambda v=variance: v[0] * v[1] * v[2] * v[3],
+                "trace": lambda v=variance: sum(v),
+                "gaussian-entropy": lambda h=h_box: h,
+                "joint-entropy": lambda a=h_class, b=h_box: a + b,
+                "joint-entropy-balanced": lambda a=h_class, b=h_box: 4 * a + b,
+                "joint-entropy-normalised": lambda a=h_class, b=h_box, low=low, high=high, low_box=low_box, high_box=high_box: (
+                    (a - low) / (high - low) + (b - low_box) / (high_box - low_box)
+                ),
+            }[kind]()
+        )
+    return [float(value) for value in out]
+
+
+def aggregated(values: list[float], aggregate: str) -> float:
+    if not values:
+        return 1e12
+    if aggregate in ("sum", "mean"):
+        return sum(values) / (len(values) if aggregate == "mean" else 1)
+    many = 1 if aggregate == "min" else int(aggregate[4:])
+    some = sorted(values)[:many]
+    return sum(some) / len(some)
+
+
+def slow_auroc(desk: Desk, detector: str, kind: str, aggregate: str = "top-3") -> float:
+    store = desk.store
+    rows = {
+        split: store.read_shard(detector, split, store.shards(detector, split)[0]) for split in ("val", "id", "ood")
+    }
+    ranges: dict[str, tuple[float, float]] = {}
+    if "variance" in rows["val"].columns:
+        for name, of in (("class", "entropy"), ("box", "gaussian-entropy")):
+            found = detection_values(desk, of, rows["val"], {})
+            ranges[name] = (min(found), max(found))
+    images = {}
+    for split in ("id", "ood"):
+        each = detection_values(desk, kind, rows[split], ranges)
+        offsets = rows[split].offsets
+        images[split] = [aggregated(each[a:b], aggregate) for a, b in pairwise(offsets)]
+    pairs = list(product(images["id"], images["ood"]))
+    return sum(1.0 if a < b else 0.5 if a == b else 0.0 for a, b in pairs) / len(pairs)
+
+
+@pytest.mark.parametrize("detector", ["atss", "nll-rcnn"])
+def test_aurocs_are_those_of_a_loop_over_pairs_of_images(desk, detector) -> None:
+    from saod_ray.experiment import combined, sigmoid_entropy, uncertainty
+
+    for module in (uncertainty, sigmoid_entropy, combined):
+        outcome = perform(module.EXPERIMENT, desk)
+        for row in [row for row in outcome.rows if row.heads[0] == detector]:
+            kinds = [module.KINDS[row.heads[1]]] if len(row.heads) > 1 else list(module.KINDS.values())
+            for kind, value in zip(kinds, row.values, strict=True):
+                if kind in ("score", "entropy", "ds") or detector == "nll-rcnn":
+                    assert value == pytest.approx(slow_auroc(desk, detector, kind), abs=1e-9), (module, kind)
+                else:
+                    assert value is None
+
+
+def test_aggregations_are_those_of_a_loop(desk) -> None:
+    outcome = perform(find("aggregation"), desk)
+    assert [row.heads for row in outcome.rows] == [
+        ("atss", "score"),
+        ("nll-rcnn", "score"),
+        ("nll-rcnn", "determinant"),
+    ]
+    for row in outcome.rows:
+        for column, value in zip(outcome.columns, row.values, strict=True):
+            assert value == pytest.approx(slow_auroc(desk, *row.heads, column.title), abs=1e-9)
+
+
+def test_no_sigmoid_and_no_probabilistic_detector_is_refused_with_what_is_needed(desk) -> None:
+    alone = Desk(desk.store, desk.settings, ["atss"])
+    for name, needed in (("sigmoid-entropy", "sigmoid-based detector"), ("combined", "probabilistic detector")):
+        with pytest.raises(SaodError, match=needed):
+            perform(find(name), alone)
+        assert read(desk.store, name) is None
+
+
+def test_subsets_are_pooled_into_all(desk) -> None:
+    outcome = perform(find("ood-subsets"), desk)
+    assert [column.title for column in outcome.columns] == ["far", "all OOD"]
+    for row in outcome.rows:
+        assert row.values[0] == row.values[1] == desk.scored(row.heads[0])["ood"]["auroc"]
+
+
+# thresholds and bins -----------------------------------------------------------------------------------------------
+
+
+def test_the_rules_for_u_are_those_of_a_scoring(desk) -> None:
+    outcome = perform(find("image-threshold"), desk)
+    for detector in desk.detectors:
+        _, inside = desk.uncertainty(detector, "val")
+        annotated = desk.objects("val").annotated()
+        u = sorted(inside[annotated[desk.uncertainty(detector, "val")[0]]])[int(0.95 * annotated.sum())]
+        assert desk.aware(detector, image_threshold="tpr-0.95").image_threshold == u
+        for rule, title in (("tpr-0.95", "TPR@0.95"), ("pseudo-ood", "pseudo-OOD")):
+            found = desk.scored(detector, image_threshold=rule)["ood"]
+            assert [outcome.cell(detector, title, column=name) for name in ("BA", "TPR", "TNR")] == [
+                found["ba"],
+                found["tpr"],
+                found["tnr"],
+            ]
+
+
+def test_the_oracle_is_optimal_on_the_id_images(desk) -> None:
+    outcome = perform(find("oracle"), desk)
+    objects, raw = desk.objects("id"), desk.raw("atss", "id")
+    matches = greedy(raw, objects, 0.1, zero_id_misses=True)
+    counts = objects.counts(raw.images)
+    best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches, counts, 0.1)
+    for label, name in enumerate(desk.classes):
+        v, oracle, gap = (outcome.cell("atss", name, column=title) for title in ("v on val", "v on ID", "difference"))
+        assert oracle == (raw.score[best.last[label]] if best.any_tp[label] and counts[label] else None)
+        assert gap is None or gap == pytest.approx(abs(v - oracle))
+
+
+def test_bins_hold_every_image_once(desk) -> None:
+    outcome = perform(find("reliability"), desk)
+    shares = [row for row in outcome.rows if row.heads[2] == "images"]
+    assert {row.heads[1] for row in shares} == {"id", "id-c1", "id-c3", "id-c5", "ood"}
+    for row in shares:
+        assert sum(row.values) == pytest.approx(1)
+        _, values = desk.uncertainty(*row.heads[:2])
+        first = np.mean((values >= 0) & (values < 0.1))
+        assert row.values[0] == pytest.approx(first)
+    assert set(outcome.charts) == {"uncertainty", "reliability-before", "reliability-after"}
+
+
+def test_components_and_improvements_are_what_a_scoring_gives(desk) -> None:
+    outcome = perform(find("components"), desk)
+    figures = desk.scored("atss")
+    assert outcome.cell("atss", column="DAQ") == figures["daq"]
+    assert outcome.cell("atss", column="FN_T") == figures["shift"]["lrp_fn"]
+    with pytest.raises(SaodError, match="f-rcnn-short"):
+        perform(find("improvements"), desk)
+
+
+# files -------------------------------------------------------------------------------------------------------------
+
+
+def forbidden(desk: Desk) -> Any:
+    raise AssertionError("computed again")
+
+
+def test_what_nothing_changed_for_is_read_and_not_computed(desk) -> None:
+    made = perform(find("ood-subsets"), desk)
+    known = find("ood-subsets")
+    lazy = Experiment(known.name, known.paper, known.shows, known.needs, known.columns, forbidden)
+    again = Desk(desk.store, desk.settings, desk.detectors)
+    assert perform(lazy, again) == made
+    for other in (
+        Desk(desk.store, ScoreSettings(aggregate="min"), desk.detectors),
+        Desk(desk.store, desk.settings, ["atss"]),
+    ):
+        with pytest.raises(AssertionError):
+            perform(lazy, other)
+    path = Path(desk.store.folder.path("experiments/ood-subsets.json"))
+    text = path.read_bytes()
+    path.write_bytes(text[:-20])
+    assert perform(known, again) == made and path.read_bytes() == text
+    with_columns(Store(desk.store.uri), "atss", ("avg_entropy",), seed=1)
+    with pytest.raises(AssertionError):
+        perform(lazy, Desk(Store(desk.store.uri), desk.settings, desk.detectors))
+
+
+def test_files_are_the_same_bytes_in_another_store(desk, folder, tmp_path) -> None:
+    shutil.copytree(folder / "store", tmp_path / "other")
+    other = Desk(Store.open(str(tmp_path / "other")), ScoreSettings(), ["atss", "nll-rcnn"])
+    for name in ("uncertainty", "oracle", "reliability"):
+        assert perform(find(name), desk).json() == perform(find(name), other).json()
+        assert json.loads(perform(find(name), desk).json())["format"] == 1
+
+
+def test_the_papers_tables_fit_the_experiments(desk) -> None:
+    """Every row of the package's data has the heads and columns that the experiment makes."""
+    from saod_ray.detect import registry
+
+    for each in every():
+        for use_case in ("gen", "av"):
+            known = paper.printed(each.name, use_case)
+            detectors = {entry.name for entry in registry.every(use_case)}
+            for heads, values in known.items():
+                assert len(heads) == len(each.heads) and heads[0] in detectors, (each.name, heads)
+                if not callable(each.columns):
+                    assert set(values) <= {column.title for column in each.columns}, each.name
+    assert paper.columns("ood-subsets", "gen") == ["objects365", "inaturalist", "svhn", "all OOD"]
+    assert paper.printed("components", "gen")[("d-detr",)]["DAQ"] == 43.5
+    assert paper.printed("uncertainty", "gen")[("atss",)]["trace"] is None
+
+
+# corrupted copies of val -------------------------------------------------------------------------------------------
+
+
+def test_corrupted_copies_of_val_count_for_accuracy_alone(folder, tmp_path) -> None:
+    shutil.copytree(folder / "store", tmp_path / "store")
+    uri = str(tmp_path / "store")
+    assert saod_ray("score", uri).returncode == 0
+    before = (tmp_path / "store" / "results.json").read_bytes()
+    case = UseCase.load(folder / "use-case.toml")
+    import_results(uri, case, "atss", "val-c1", folder / "val.detections.json")
+    store = Store.open(uri)
+    assert store.extra_splits("atss") == ["val-c1"] and "val-c1" not in store.splits
+    assert saod_ray("score", uri).returncode == 0
+    assert (tmp_path / "store" / "results.json").read_bytes() == before
+    outcome = perform(find("accuracy"), Desk(store, ScoreSettings(), ["atss", "nll-rcnn"]))
+    titles = [column.title for column in outcome.columns]
+    assert titles == ["val", "val-c1", "val-c3", "val-c5", "id", "id-c1", "id-c3", "id-c5"]
+    assert outcome.cell("atss", column="val-c1") == outcome.cell("atss", column="val") is not None
+    assert outcome.cell("atss", column="val-c3") is outcome.cell("nll-rcnn", column="val-c1") is None
+    assert not verify(store, store.detectors()).problems
+    listed = store.pages("atss", "val-c1")[0]
+    ledger.write_page(store.folder, msgspec.structs.replace(listed, origin=Origin(RUN, "other weights", "0")))
+    again = perform(find("accuracy"), Desk(store, ScoreSettings(bins=9), ["atss"]))
+    assert again.cell("atss", column="val-c1") is None
+    ledger.write_page(store.folder, listed)
+    exported = tmp_path / "out.json"
+    assert saod_ray("export", uri, "--detector", "atss", "--split", "val-c1", "--out", exported).returncode == 0
+    assert len(json.loads(exported.read_text())) == len(json.loads((folder / "val.detections.json").read_text()))
+
+
+def test_a_run_plans_corrupted_copies_of_val_where_asked(folder, tmp_path) -> None:
+    from saod_ray.config import DetectorSpec
+
+    store = Store.of_use_case(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
+    spec = DetectorSpec(name="a", classes=tuple(store.description.classes), fingerprint="f")
+    plain, more = (plan(Inputs(store, 0), [spec], val_shift=flag) for flag in (False, True))
+    added = [work.unit for work in more.work if work not in plain.work]
+    assert [(unit.split, unit.severity) for unit in added] == [("val-c1", 1), ("val-c3", 3), ("val-c5", 5)]
+    keys = {Inputs(store, seed).key("f", unit) for unit in added for seed in (0, 1)}
+    assert len(keys) == 6  # the draw's seed is in them
+
+
+# commands and the report -------------------------------------------------------------------------------------------
+
+
+def test_list_names_all_in_the_papers_order() -> None:
+    result = saod_ray("experiment", "list", "--json")
+    found = json.loads(result.stdout)
+    assert [each["name"] for each in found] == list(NAMES) and len(NAMES) == 17
+    assert all(each["shows"] and each["needs"].endswith(".") and each["paper"][:3] in ("Tab", "Fig") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("agregation", "x"), "did you mean 'aggregation'?"),
+        (("tau",), "saod-ray experiment tau STORE"),
+        (("tau", "nowhere"), "There is no store at nowhere"),
+        (("all", "x", "--csv", "a.csv"), "name one experiment"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, said, tmp_path) -> None:
+    result = saod_ray("experiment", *arguments, cwd=tmp_path)
+    assert result.returncode == 1 and said in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_one_command_writes_table_and_figures(desk, tmp_path) -> None:
+    out = tmp_path / "out"
+    result = saod_ray(
+        "experiment", "oracle", desk.store.uri, "--csv", out / "t.csv", "--latex", out / "t.tex", "--figures", out
+    )
+    assert result.returncode == 0, result.stderr
+    outcome = read(desk.store, "oracle")
+    assert isinstance(outcome, Outcome)
+    rows = list(csv.reader(io.StringIO((out / "t.csv").read_text())))
+    assert rows[0] == ["detector", "class", "v on val", "v on ID", "difference"]
+    assert [float(row[2]) if row[2] else None for row in rows[1:]] == outcome.column("v on val")
+    assert (out / "t.tex").read_text().count(r"\\") == len(rows)
+    assert sorted(path.name for path in (out / "oracle").iterdir()) == [
+        f"oracle-{name}.{kind}" for name in ("atss", "nll-rcnn") for kind in ("pdf", "svg")
+    ]
+    printed = saod_ray("experiment", "oracle", desk.store.uri, "--json")
+    assert json.loads(printed.stdout) == json.loads(outcome.json())
+    shown = [line.split()[0] for line in result.stdout.splitlines() if line.strip().startswith(("atss", "nll"))]
+    assert len(shown) == len(outcome.rows)
+
+
+@pytest.mark.slow
+def test_all_does_what_can_be_done_and_the_report_shows_it(desk, tmp_path) -> None:
+    uri = desk.store.uri
+    assert saod_ray("score", uri).returncode == 0
+    result = saod_ray("experiment", "all", uri)
+    assert result.returncode == 0, result.stderr
+    assert "not done: 'improvements' cannot be done" in result.stderr
+    names = sorted(path.stem for path in (Path(uri) / "experiments").iterdir())
+    assert names == sorted(set(NAMES) - {"improvements"})
+    assert saod_ray("report", uri, "--out", tmp_path / "one.html").returncode == 0
+    page_bytes = (tmp_path / "one.html").read_bytes()
+    gathered = gather(Store.open(uri))
+    shown = stored(gathered.benchmark, chosen_first(gathered))
+    assert page.report(gathered, None, shown) == page_bytes
+    text = page_bytes.decode()
+    for name in names:
+        assert text.count(f'id="experiment-{name}"') == (name != "thresholds")  # its table is long
+        assert text.count(f"<h3>{name}: ") == 1
+    for name in ("oracle", "uncertainty", "top-k", "thresholds-u"):
+        assert text.count(f'data-chart="{name}"') == 1 and text.count(f'data-spec="{name}"') == 1
+    assert "Left out" not in text
+    others = stored(gathered.benchmark.under(ScoreSettings(aggregate="min")), chosen_first(gathered))
+    assert others.sections == () and sorted(others.stale) == names
+    text = page.report(gathered, None, replace(others, sections=shown.sections[:1])).decode()
+    assert "Left out" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text

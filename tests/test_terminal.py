@@ -1,0 +1,80 @@
+"""What commands look like in terminals of several widths, without colours, and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from conftest import import_golden
+
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+COLUMNS = ("detector", "DAQ↑", "BA↑", "IDQ↑", "LaECE↓", "LRP↓", "IDQ_T↑", "LaECE_T↓", "LRP_T↓", "AP↑")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """Two detectors, one of a long name."""
+    place = tmp_path_factory.mktemp("terminal") / "store"
+    for name in ("toy", "a-detector-with-a-rather-long-name"):
+        import_golden(str(place), name)
+    return place
+
+
+def in_a_terminal(columns: int, *args: object, **more: str) -> str:
+    """All that a command shows in a terminal of that width."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+    env |= {"TERM": "xterm-256color", **more}
+    command = [sys.executable, "-m", "saod_ray", *map(str, args)]
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env)
+    os.close(its)
+    shown = bytearray()
+    while True:
+        try:
+            some = os.read(ours, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not some:
+            break
+        shown += some
+    os.close(ours)
+    assert process.wait(300) == 0, shown.decode()
+    return shown.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_tables_fit_the_terminal(store, columns) -> None:
+    shown = in_a_terminal(columns, "score", store, "--bootstrap", 20)
+    lines = [ESCAPE.sub("", line) for line in shown.replace("\r", "").split("\n")]
+    table = lines[: next(k for k, line in enumerate(lines) if line.startswith("All figures"))]
+    assert max(map(len, table)) <= columns
+    heads = next(line.split() for line in table if "DAQ" in line and "LaECE_T" in line)
+    assert tuple(heads) == COLUMNS
+    rows = [line.split() for line in table if re.search(r"\d\d\.\d\d", line)]
+    # every figure is there in full: nothing was cut or wrapped within its column
+    assert len(rows) == 6
+    assert all(re.fullmatch(r"\d+\.\d\d|–", cell) for row in rows for cell in row[1:])
+    assert [len(row) for row in rows] == [10, 9, 9, 10, 9, 9]
+
+
+def test_colours_are_left_out_when_asked(store) -> None:
+    assert COLOUR.search(in_a_terminal(80, "detectors"))
+    assert not COLOUR.search(in_a_terminal(80, "detectors", NO_COLOR="1"))
+    assert not COLOUR.search(in_a_terminal(80, "doctor", NO_COLOR="1"))
+
+
+def test_a_pipe_gets_plain_text(store) -> None:
+    for args in (("score", str(store)), ("detectors",), ("verify", str(store))):
+        ran = subprocess.run([sys.executable, "-m", "saod_ray", *args], capture_output=True, text=True, timeout=300)
+        assert ran.returncode == 0
+        assert "\x1b" not in ran.stdout + ran.stderr

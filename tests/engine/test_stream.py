@@ -122,6 +122,35 @@ def test_a_changed_option_redoes_that_detector_alone(data, plain, tmp_path) -> N
     assert scored(tmp_path / "store") != scored(plain)
 
 
+def test_all_detectors_of_a_store_have_one_seed(data, plain, tmp_path) -> None:
+    """Another seed is refused while other detectors have the first, and redoes what is corrupted when none has."""
+    shutil.copytree(plain, tmp_path / "store")
+    with pytest.raises(SaodError, match=r"The corrupted images of '[ab]' .* were made with another --seed"):
+        job(data, tmp_path / "store", {"c": {"shift": 2.0}}, seed=1)
+    made = job(data, tmp_path / "store", seed=1).plan(None, Sizes(), False)
+    assert {each.unit.split for each in made.work} == {"id-c1", "id-c3", "id-c5"} == {p.split for p in made.stale}
+    assert all(each.detectors == ("a", "b", "c") for each in made.work)
+
+
+def test_a_limit_leaves_alone_what_lies_beyond_it(data, plain, tmp_path) -> None:
+    shutil.copytree(plain, tmp_path / "store")
+    before = stamps(tmp_path / "store")
+    changed = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}})
+    with pytest.raises(SaodError, match="has images of 'b' on val beyond --limit that were made with other weights"):
+        changed.plan(3, Sizes(), False)
+    made = job(data, tmp_path / "store").plan(3, Sizes(), retry_failed=True)
+    assert made.work == [] and made.stale == []
+    assert stamps(tmp_path / "store") == before
+
+
+def test_a_run_scores_all_detectors_that_are_complete(data, plain, tmp_path) -> None:
+    shutil.copytree(plain, tmp_path / "store")
+    next((tmp_path / "store" / "ledger" / "b" / "ood").iterdir()).unlink()
+    mine = job(data, tmp_path / "store", {"c": {"shift": 2.0}})
+    assert mine.scored(partial=False) == ["a", "c"]
+    assert mine.scored(partial=True) == ["a", "b", "c"]
+
+
 def test_a_shard_that_was_deleted_is_made_again(data, plain, tmp_path) -> None:
     shutil.copytree(plain, tmp_path / "store")
     next((tmp_path / "store" / "detections" / "b" / "id-c3").iterdir()).unlink()
@@ -283,9 +312,10 @@ def named(process: psutil.Process) -> str:
 
 
 def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
-    slow = {"a": {"seconds": 0.15}, "b": {"seconds": 0.15, "shift": 1.0}}
-    undisturbed = job(data, tmp_path / "undisturbed", slow)
-    done(undisturbed, Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8))
+    tally, sizes = tmp_path / "tally", Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8)
+    slow = {"a": {"seconds": 0.15, "tally": str(tally)}, "b": {"seconds": 0.15, "shift": 1.0, "tally": str(tally)}}
+    done(job(data, tmp_path / "undisturbed", slow), sizes)
+    tally.unlink()
     over, killed = threading.Event(), []
 
     def kill() -> None:
@@ -302,12 +332,15 @@ def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        receipts = done(job(data, tmp_path / "store", slow), Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8))
+        receipts = done(job(data, tmp_path / "store", slow), sizes)
     finally:
         over.set()
         killer.join()
     assert len(killed) >= 2
     assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
+    again = len(tally.read_text().splitlines()) - 2 * PER_DETECTOR
+    print(f"{len(killed)} kills, {again} images done again")
+    assert again <= len(killed) * sizes.unit_images  # what a killed actor had in hand, no more
     assert failed(tmp_path / "store", "a") == failed(tmp_path / "store", "b") == {}
     assert files(tmp_path / "store") == files(tmp_path / "undisturbed")
 

@@ -51,9 +51,9 @@ def toml(folder: Path, detectors: dict[str, dict[str, Any]]) -> Path:
     return folder / "detectors.toml"
 
 
-def job(data: Path, store: Path, detectors: dict[str, dict[str, Any]] | None = None) -> Job:
+def job(data: Path, store: Path, detectors: dict[str, dict[str, Any]] | None = None, seed: int = 0) -> Job:
     file = toml(store.parent / f"{store.name}-detectors", PLAIN if detectors is None else detectors)
-    return Job.of(UseCase.load("shapes", str(data)), str(store), str(file), store.parent, 0)
+    return Job.of(UseCase.load("shapes", str(data)), str(store), str(file), store.parent, seed)
 
 
 def done(

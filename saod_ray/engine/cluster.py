@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ QUIET = {
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-LOOPBACK = {"_node_ip_address": "127.0.0.1"}
 
 
 @contextmanager
@@ -31,9 +31,10 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
         import ray
     except ImportError:
         raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
-    mine: dict[str, Any] = (
-        {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False, **LOOPBACK}
-    )
+    mine: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
+    # Ray takes the machine's own address where 127.0.0.1 is asked for, and listens on every interface; unless it is told
+    # that there are no clusters, which it otherwise knows from the operating system
+    importlib.import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = address is not None  # type: ignore[attr-defined]
     try:
         ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
     except (ConnectionError, RuntimeError, ValueError) as error:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from ray.util.metrics import Counter
 
 from saod_ray.config import DetectorSpec
 from saod_ray.detect import registry
@@ -61,6 +60,8 @@ class Meters:
     """What Ray's own metrics show of a detector, where a dashboard or Prometheus looks at them."""
 
     def __init__(self) -> None:
+        from ray.util.metrics import Counter  # what Ray is told before it is imported is not known yet in a driver
+
         self._images = Counter(
             "saod_ray_images", "Images whose shards are committed.", tag_keys=("detector", "split", "outcome")
         )

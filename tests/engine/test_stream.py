@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
+from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 
@@ -407,6 +408,13 @@ def test_a_disk_that_is_full_for_a_while_and_for_good(data, plain, small_disk, t
     done(work)
     timer.join()
     assert files(store) == {name: each for name, each in files(plain).items() if "/a/" in name}
+
+
+def test_a_private_cluster_listens_on_loopback_alone(data, plain) -> None:
+    mine = psutil.Process()
+    sockets = [each for process in (mine, *mine.children(recursive=True)) for each in process.net_connections("inet")]
+    listening = {each.laddr.ip.removeprefix("::ffff:") for each in sockets if each.status == psutil.CONN_LISTEN}
+    assert listening and all(ip_address(each).is_loopback for each in listening), listening
 
 
 def test_rays_metrics_count_images_by_detector(data, tmp_path) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,14 @@ from saod_ray.errors import SaodError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
 
     from saod_ray.config import ScoreSettings, UseCase
     from saod_ray.engine.estimate import Estimate
     from saod_ray.engine.workers import Receipt
+    from saod_ray.experiment.experiment import Experiment
+    from saod_ray.experiment.experiment import Outcome as Finding
+    from saod_ray.predict.predictor import Outcome, Setup
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.building import Status
     from saod_ray.store.store import Store
@@ -34,6 +38,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 PATIENCE = 2.0  # seconds of work before a progress bar appears
 HEARTBEAT = 60.0  # seconds between lines where there is no terminal
+FEW = 300  # images for which `predict` starts no Ray
 
 
 class Commands(click.Group):
@@ -81,6 +86,12 @@ def _stdout() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False)
+
+
+def _stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=False)
 
 
 @contextmanager
@@ -155,9 +166,9 @@ def _bars(totals: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
     def show() -> None:
         if not sys.stderr.isatty():
             while not over.wait(HEARTBEAT):
-                rate = sum(done.values()) / (time.monotonic() - began)
-                parts = [f"{name} {100 * done[name] / total:.0f} %" for name, total in totals.items()]
-                click.echo(f"{', '.join(parts)}; {rate:.1f} images a second", err=True)
+                since = time.monotonic() - began
+                parts = [f"{name} {100 * n / totals[name]:.0f} % ({n / since:.1f}/s)" for name, n in done.items()]
+                click.echo(", ".join(parts), err=True)
             return
         with _bar(TextColumn("{task.completed:,}/{task.total:,} images"), TextColumn("{task.fields[rate]}")) as bar:
             tasks = {name: bar.add_task(name, total=total, rate="") for name, total in totals.items()}
@@ -167,7 +178,7 @@ def _bars(totals: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
                     bar.update(task, completed=done[name], rate=f"{speed:.1f}/s" if speed else "")
 
     def update(name: str, images: int) -> None:
-        done[name] += images
+        done[name] = min(done[name] + images, totals[name])  # pictures that are lost are decoded again
 
     with _shown(show, over):
         yield update
@@ -206,6 +217,14 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str) -> 
     if len(numbers) != count or not all(0 <= each < float("inf") for each in numbers) or not any(numbers):
         raise click.BadParameter(f"'{value}' is not {count} weights of at least 0, separated by commas.")
     return numbers
+
+
+def _size(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+    number, unit = (value[:-2], value[-2:].upper()) if value[-2:].upper() in units else (value, "")
+    if not number.isdecimal() or not int(number):
+        raise click.BadParameter(f"'{value}' is not a size: give for instance 20MB.", context, parameter)
+    return int(number) * units.get(unit, 1)
 
 
 # what may be asked of `score`, as written in config.py; repeated here so that --help need not import it
@@ -395,6 +414,7 @@ def import_command(
               help="Resample the images N times for 95 % intervals; 1000 are usual.")  # fmt: skip
 @click.option("--bootstrap-seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
               help="What the resamples follow from.")  # fmt: skip
+@click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…) to score on; this process by default.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of STORE/results.json."
 )
@@ -403,6 +423,7 @@ def score(
     store: str,
     detectors: list[str] | None,
     partial: bool,
+    address: str | None,
     bootstrap: int,
     bootstrap_seed: int,
     out: Path | None,
@@ -420,7 +441,7 @@ def score(
         check_target(out)
     opened = Store.open(store)
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
-    _score(opened, opened.choose(detectors), chosen, partial, out, as_json, resamples)
+    _score(opened, opened.choose(detectors), chosen, partial, out, as_json, resamples, address)
 
 
 def _score(
@@ -431,13 +452,20 @@ def _score(
     out: Path | None,
     as_json: bool,
     resamples: Bootstrap | None = None,
+    address: str | None = None,
 ) -> None:
-    """Score, write and show."""
+    """Score (on a cluster, where there is one), write and show."""
     from saod_ray.files import Folder
     from saod_ray.report.results import encoded, results
     from saod_ray.score.benchmark import Benchmark
 
     with _progress(f"scoring {', '.join(names)}") as progress:
+        if address is not None:
+            from saod_ray.engine.cluster import connected
+            from saod_ray.engine.scoring import score_ahead
+
+            with connected(address):
+                score_ahead(opened, names, chosen, partial, resamples, progress)
         benchmark = Benchmark(opened, chosen, partial, resamples)
         scored = benchmark.score(names, progress)
     value = results(benchmark.store, chosen, scored, partial, resamples)
@@ -475,18 +503,148 @@ def _report(opened: Store, out: Path | None, data: str | None, figures: Path | N
     from saod_ray.files import Folder
 
     try:
+        from saod_ray.experiment.showing import stored
         from saod_ray.report import page
         from saod_ray.report.data import gather
+        from saod_ray.report.figures import chosen_first
     except ModuleNotFoundError as error:
         raise SaodError(f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
     with _progress("making the report") as progress:
         gathered = gather(opened, progress)
-        made = page.report(gathered, data)
-        for name, content in page.separate_files(gathered) if figures is not None else ():
+        experiments = stored(gathered.benchmark, chosen_first(gathered))
+        made = page.report(gathered, data, experiments)
+        for name, content in page.separate_files(gathered, experiments) if figures is not None else ():
             Folder(str(figures)).put_if_other(name, content)
     folder, file = (opened.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
     folder.put_if_other(file, made)
     return folder.shown(file) if out is None else str(out)
+
+
+@cli.command()
+@click.argument("name", metavar="NAME|all|list")
+@click.argument("store", required=False)
+@click.option("--detectors", callback=_names, metavar="all|A,B", help="Which detectors; all by default.")
+@click.option("--partial", is_flag=True, help="Use a store in which images are missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there, full precision.")
+@click.option("--latex", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there.")
+@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the charts there: SVG and PDF.")
+def experiment(
+    name: str,
+    store: str | None,
+    detectors: list[str] | None,
+    partial: bool,
+    as_json: bool,
+    csv: Path | None,
+    latex: Path | None,
+    figures: Path | None,
+) -> None:
+    """Do one of the paper's experiments with STORE's detections, or all; `list` names them. No inference.
+
+    The settings are those of the store's results.json. What comes out is kept in STORE/experiments, and the store's
+    next report shows it.
+    """
+    from saod_ray import experiment as experiments
+    from saod_ray.files import check_target
+
+    if name == "list":
+        _print_experiments(as_json)
+        return
+    if store is None:
+        raise SaodError(f"'{name}' needs a store: saod-ray experiment {name} STORE.")
+    if name == "all" and (csv or latex):
+        raise SaodError("--csv and --latex are for one table: name one experiment, or use `report --figures DIR`.")
+    for out in (csv, latex):
+        if out is not None:
+            check_target(out)
+    chosen = experiments.every() if name == "all" else [experiments.find(name)]
+    outcomes, refused = _experiments(chosen, store, detectors, partial, figures)
+    if name != "all":
+        _write_tables(outcomes[0], csv, latex)
+    if as_json:
+        texts = [json.loads(outcome.json()) for outcome in outcomes]
+        value = {"outcomes": texts, "refused": refused} if name == "all" else texts[0]
+        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        return
+    for outcome in outcomes:
+        _print_experiment(outcome)
+    for sentence in refused.values():
+        click.echo(f"not done: {sentence}", err=True)
+    click.echo(f"Kept in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
+
+
+def _experiments(
+    chosen: list[Experiment], store: str, detectors: list[str] | None, partial: bool, figures: Path | None
+) -> tuple[list[Finding], dict[str, str]]:
+    """Do them; where there are several, one that cannot be done is a sentence and not the end."""
+    from saod_ray.files import Folder
+    from saod_ray.report.diff import last_settings
+    from saod_ray.store.store import Store
+
+    try:
+        from saod_ray.experiment.desk import Desk
+        from saod_ray.experiment.experiment import perform
+        from saod_ray.experiment.showing import figure_files
+    except ModuleNotFoundError as error:
+        raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
+    opened = Store.open(store)
+    outcomes, refused = [], {}
+    now = ""
+    with _progress(lambda: f"experiment {now}") as progress:
+        desk = Desk(opened, last_settings(opened), opened.choose(detectors), partial)
+        for done, each in enumerate(chosen):
+            now = each.name
+            progress(done, len(chosen))
+            try:
+                outcomes.append(perform(each, desk))
+            except SaodError as error:
+                refused[each.name] = str(error)
+                continue
+            for file, content in figure_files(outcomes[-1], desk) if figures is not None else ():
+                Folder(str(figures)).put_if_other(f"{each.name}/{file}", content)
+    if not outcomes:
+        raise SaodError(next(iter(refused.values())))
+    return outcomes, refused
+
+
+def _write_tables(outcome: Finding, csv: Path | None, latex: Path | None) -> None:
+    from saod_ray.experiment.showing import sheet
+    from saod_ray.files import Folder
+    from saod_ray.report import export
+
+    for out, written in ((csv, export.comma_separated), (latex, export.latex)):
+        if out is not None:
+            Folder(str(out.parent)).put_if_other(out.name, written(sheet(outcome)).encode())
+
+
+def _print_experiment(outcome: Finding) -> None:
+    from saod_ray.experiment.showing import terminal
+
+    console, table = _stdout(), terminal(outcome)
+    # a table that is wider than the terminal is better broken by it than cut off
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+    console.print(table)
+    click.echo(outcome.shows)
+    for remark in outcome.remarks:
+        click.echo(f"note: {remark}", err=True)
+    click.echo()
+
+
+def _print_experiments(as_json: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from saod_ray import experiment as experiments
+
+    found = experiments.every()
+    if as_json:
+        keys = ("name", "paper", "shows", "needs")
+        click.echo(json.dumps([{key: getattr(each, key) for key in keys} for each in found], indent=1))
+        return
+    table = Table("experiment", "the paper's", "what it shows, and what it needs", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in found:
+        table.add_row(each.name, each.paper, f"{each.shows}\nneeds {each.needs}")
+    _stdout().print(table)
 
 
 @cli.command()
@@ -507,6 +665,10 @@ def _report(opened: Store, out: Path | None, data: str | None, figures: Path | N
               help="More is faster on GPUs, but the last bits then depend on which images share a batch.")  # fmt: skip
 @click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
 @click.option("--max-errors", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE")
+@click.option("--bootstrap", type=click.IntRange(0), default=200, show_default=True, metavar="N",
+              help="Resample the images N times for 95 % intervals.")  # fmt: skip
+@click.option("--with-val-shift", is_flag=True,
+              help="Detect on corrupted copies of val, too: for `experiment accuracy` alone.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
 @click.option("--dry-run", is_flag=True, help="Say what there is to do and what it takes, and stop.")
 @click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors here for 20 seconds.")
@@ -529,6 +691,8 @@ def run(
     batch_size: int,
     unit_images: int,
     max_errors: float,
+    bootstrap: int,
+    with_val_shift: bool,
     retry_failed: bool,
     dry_run: bool,
     probe: bool,
@@ -544,6 +708,7 @@ def run(
     from saod_ray.engine.journal import Journal
     from saod_ray.engine.run import Job, Sizes, refuse_too_many, stream
     from saod_ray.report.diff import last_settings
+    from saod_ray.score.bootstrap import Bootstrap
 
     if (probe or price is not None) and not dry_run:
         raise SaodError("--probe and --price say what a run would take: give --dry-run, too.")
@@ -551,17 +716,19 @@ def run(
     _draw(case)
     uri = store or f"runs/{case.name}"
     sizes = Sizes(actors, group, gpus_per_actor, batch_size, unit_images)
-    job = Job.of(case, uri, detectors, weights_folder(weights), seed)
-    made = job.plan(limit, sizes, retry_failed)
-    click.echo(planning.said(made), err=True)
-    if dry_run:
-        _print_estimates(estimate(job, made, probe, price), as_json)
-        return 0
+    with _untouched(uri) if dry_run else nullcontext(uri) as place:
+        job = Job.of(case, place, detectors, weights_folder(weights), seed)
+        made = job.plan(limit, sizes, retry_failed, with_val_shift)
+        click.echo(planning.said(made), err=True)
+        if dry_run:
+            _print_estimates(estimate(job, made, probe, price), as_json)
+            return 0
     failed = dict(made.failed)
     totals = {name: made.missing[name] + made.cached[name] for name in made.missing}
     if made.work:
+        _stderr().print(_estimate_table(estimate(job, made)))
         journal = Journal(job.store, made, {"detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()})
-        bars = {name: count for name, count in made.missing.items() if count}
+        bars = {"decoding": made.images} | {name: count for name, count in made.missing.items() if count}
         with _bars(bars) as progress, journal.stage("detecting"), connected(address):
 
             def told(receipt: Receipt) -> None:
@@ -570,13 +737,14 @@ def run(
                 refuse_too_many(failed, totals, max_errors)
                 progress(receipt.detector, receipt.images)
 
-            journal.facts = stream(job, made, sizes, told)
+            journal.facts = stream(job, made, sizes, told, lambda images: progress("decoding", images))
         journal.close("done")
     if limit is None:
         job.compact()
     refuse_too_many(failed, totals, max_errors)
     partial = limit is not None
-    _score(job.store, job.scored(partial), last_settings(job.store), partial, None, as_json)
+    resamples = Bootstrap(bootstrap, 0) if bootstrap else None
+    _score(job.store, job.scored(partial), last_settings(job.store), partial, None, as_json, resamples, address)
     try:
         click.echo(f"Report: {_report(job.store, None, case.root, None)}", err=True)
     except SaodError as error:  # the results are there
@@ -584,24 +752,43 @@ def run(
     return 2 if any(failed.values()) else 0
 
 
+@contextmanager
+def _untouched(uri: str) -> Iterator[str]:
+    """Where to plan without writing: the store if it has detections, else a place that goes afterwards."""
+    from tempfile import TemporaryDirectory
+
+    from saod_ray.store.store import Store
+
+    with TemporaryDirectory(prefix="saod-ray-") as place:
+        yield uri if Store(uri).detectors() else place
+
+
 def _print_estimates(found: list[Estimate], as_json: bool) -> None:
     from dataclasses import asdict
-
-    from rich import box
-    from rich.table import Table
 
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=1))
         return
-    table = Table("detector", "to do", "there", "MB", "images/s", "hours", "cost", box=box.SIMPLE_HEAD)
-    for each in found:
-        known = [
-            f"{value:,.2f}" if value is not None else "?" for value in (each.images_a_second, each.hours, each.cost)
-        ]
-        table.add_row(each.detector, f"{each.missing:,}", f"{each.cached:,}", f"{each.bytes / 1e6:,.1f}", *known)
-    _stdout().print(table)
+    _stdout().print(_estimate_table(found))
     if any(each.missing and each.images_a_second is None for each in found):
         click.echo("How fast a detector is here is not known yet: --probe measures it for 20 seconds.", err=True)
+
+
+def _estimate_table(found: list[Estimate]) -> Table:
+    """What is to do and what is there; columns of which nothing is known are left out."""
+    from rich import box
+    from rich.table import Table
+
+    known = {"images/s": [each.images_a_second for each in found], "hours": [each.hours for each in found]}
+    known["cost"] = [each.cost for each in found]
+    shown = {title: values for title, values in known.items() if any(value is not None for value in values)}
+    table = Table("detector", box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("images to do", "there", "shards", "MB", *shown):
+        table.add_column(title, justify="right")
+    for k, each in enumerate(found):
+        counts = (f"{each.missing:,}", f"{each.cached:,}", f"{each.shards:,}", f"{each.bytes / 1e6:,.1f}")
+        table.add_row(each.detector, *counts, *("?" if v[k] is None else f"{v[k]:,.2f}" for v in shown.values()))
+    return table
 
 
 def _print_results(value: dict[str, Any], path: str) -> None:
@@ -826,6 +1013,148 @@ def train(
         click.echo(f"{what:<8} {training.file(suffix)}")
 
 
+SELFAWARE = click.option("--selfaware", required=True, type=click.Path(path_type=Path), metavar="FILE.json",
+                         help="What `score` wrote: STORE/selfaware/DETECTOR.json.")  # fmt: skip
+WHOSE = click.option("--detector", metavar="NAME|FILE.toml", help="That of the --selfaware file by default.")
+
+
+@cli.command()
+@click.argument("images", nargs=-1, metavar="IMAGE…")
+@SELFAWARE
+@WHOSE
+@click.option("--use-case", metavar="NAME|FILE", help="Whose detector; that of the --selfaware file by default.")
+@click.option("--weights", metavar="DIR", help="Where weights are kept; SAOD_WEIGHTS or ./weights by default.")
+@click.option("--draw", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Write a picture of each verdict there.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True,
+              help="More is faster on GPUs, but the last bits then depend on which images share a batch.")  # fmt: skip
+@click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…); many images have a private local one.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def predict(
+    images: tuple[str, ...],
+    selfaware: Path,
+    detector: str | None,
+    use_case: str | None,
+    weights: str | None,
+    draw: Path | None,
+    batch_size: int,
+    address: str | None,
+    as_json: bool,
+) -> int:
+    """Accept or reject images, with calibrated detections of those accepted.
+
+    IMAGE is a file, a folder, a pattern, or - for a list on stdin. Exit code 2 says that some images failed.
+    """
+    from saod_ray.predict.drawing import picture_name
+    from saod_ray.predict.files import meant
+    from saod_ray.predict.predictor import Setup
+    from saod_ray.selfaware import SelfAware
+
+    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
+    files = meant(images, sys.stdin)
+    counts = {"accepted": 0, "rejected": 0, "failed": 0}
+    with ExitStack() as stack:
+        outcomes = _predicted(stack, setup, files, draw is not None, address)
+        progress = stack.enter_context(_progress("looking at images"))
+        for number, outcome in enumerate(outcomes, 1):
+            drawn = None
+            if draw is not None and outcome.picture is not None:
+                drawn = draw / picture_name(outcome.file)
+                _put(drawn, outcome.picture)
+            verdict = outcome.verdict
+            counts["failed" if verdict is None else "accepted" if verdict.accepted else "rejected"] += 1
+            _print_outcome(outcome, drawn, as_json)
+            progress(number, len(files))
+    click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()), err=True)
+    return 2 if counts["failed"] else 0
+
+
+def _predicted(stack: ExitStack, setup: Setup, files: list[str], draw: bool, address: str | None) -> Iterator[Outcome]:
+    """Outcomes made in this process, or for many images on Ray, which lasts as long as the stack."""
+    if address is None and len(files) <= FEW:
+        from saod_ray.predict.predictor import predicted
+
+        return predicted(setup, files, draw)
+    from saod_ray.engine.cluster import connected
+
+    stack.enter_context(connected(address))
+    from saod_ray.engine.predicting import predicted
+
+    return predicted(setup, files, draw)
+
+
+def _put(path: Path, content: bytes) -> None:
+    from saod_ray.files import Folder
+
+    Folder(str(path.parent)).put(path.name, content, durable=False)
+
+
+def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
+    verdict = outcome.verdict
+    if as_json:
+        place = {} if drawn is None else {"drawn": str(drawn)}
+        click.echo(json.dumps({**outcome.to_json(), **place}, allow_nan=False))
+        return
+    click.echo(f"{outcome.file}: {verdict.said() if verdict is not None else f'failed: {outcome.error}'}")
+    for each in verdict.to_json()["detections"] if verdict is not None else ():
+        score = "?" if each["score"] is None else f"{each['score']:.4f}"
+        click.echo(f"  {each['class']} {score} [{', '.join(f'{value:.1f}' for value in each['box'])}]")
+
+
+@cli.command()
+@SELFAWARE
+@WHOSE
+@click.option("--use-case", metavar="NAME|FILE", help="Whose detector; that of the --selfaware file by default.")
+@click.option("--weights", metavar="DIR", help="Where weights are kept; SAOD_WEIGHTS or ./weights by default.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 is any free one.")
+@click.option("--max-bytes", default="20MB", show_default=True, callback=_size, help="Of a request.")
+@click.option("--max-pixels", type=click.IntRange(1), default=50_000_000, show_default=True, help="Of an image.")
+@click.option("--gather", type=click.IntRange(1), default=8, show_default=True, help="Requests taken together at most.")
+@click.option("--wait-ms", type=click.FloatRange(0), default=10.0, show_default=True,
+              help="How long a request waits for others to be taken together with.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True,
+              help="Images that the detector takes at once; the last bits depend on it.")  # fmt: skip
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Copies of the detector.")
+@click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…); a private local one by default.")
+def serve(
+    selfaware: Path,
+    detector: str | None,
+    use_case: str | None,
+    weights: str | None,
+    host: str,
+    port: int,
+    max_bytes: int,
+    max_pixels: int,
+    gather: int,
+    wait_ms: float,
+    batch_size: int,
+    replicas: int,
+    address: str | None,
+) -> None:
+    """Answer HTTP requests: POST an image to /predict, GET /healthz. Ctrl-C or SIGTERM ends it."""
+    import signal
+
+    from saod_ray.engine.cluster import connected
+    from saod_ray.predict.predictor import Setup
+    from saod_ray.selfaware import SelfAware
+
+    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
+    with connected(address):
+        try:
+            from saod_ray.engine.serving import Limits, serving
+        except ModuleNotFoundError as error:
+            raise SaodError(f"Ray Serve needs {error.name}: `pip install 'saod-ray[ray]'`.") from None
+        limits = Limits(max_bytes, max_pixels, max(gather, batch_size), wait_ms / 1000)
+        with serving(setup, limits, host, port, replicas, private=address is None) as url:
+            over = threading.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: over.set())
+            click.echo(f"'{setup.entry.name}' answers at {url}: POST an image to /predict, GET /healthz.")
+            while not over.wait(1.0):
+                pass
+
+
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def doctor(as_json: bool) -> None:
@@ -838,8 +1167,11 @@ def doctor(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], indent=1))
         return
+    from rich.text import Text
+
+    console = _stdout()
     width = max(len(each.what) for each in found)
     for each in found:
-        mark = click.style("✓", fg="green") if each.is_there else click.style("✗", fg="red")
+        mark = Text("✓", "green") if each.is_there else Text("✗", "red")
         remedy = f": {each.remedy}" if each.remedy else ""
-        click.echo(f"{mark} {each.what:<{width}}  {each.detail}{remedy}")
+        console.print(mark + f" {each.what:<{width}}  {each.detail}{remedy}", soft_wrap=True)

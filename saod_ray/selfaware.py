@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from saod_ray.config import ScoreSettings
+from saod_ray.config import DetectorSpec, ScoreSettings
+from saod_ray.detect.detections import Detections, Detector
 from saod_ray.errors import SaodError
+from saod_ray.files import Folder, check_target
+from saod_ray.predict.verdicts import Verdict
 from saod_ray.score import calibrators, thresholds
+from saod_ray.score import uncertainty as unc
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.lrp import optimal_thresholds
 from saod_ray.score.matching import FP, TP, greedy
@@ -20,23 +25,44 @@ from saod_ray.score.order import class_order
 from saod_ray.score.split import Split
 from saod_ray.score.uncertainty import Range
 
+if TYPE_CHECKING:
+    from saod_ray.predict.predictor import Image
+
 Array = np.ndarray
 FIT_TAU = 0.1  # the published evaluation's IoU for v, whatever tau is
+FORMAT = 2  # of the JSON form
 
 
-class _File(msgspec.Struct, frozen=True):
+class Identity(NamedTuple):
+    """Which detector a self-aware one is for; without a fingerprint `origin` says why: its detections were imported, or
+    made by more than one version of it."""
+
+    detector: str
+    use_case: str
+    classes: tuple[str, ...]  # by label
+    fingerprint: str | None
+    origin: str  # run, import or mixed
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What every version of the JSON form has."""
+
+    format: int
+
+
+class _File(_Head, frozen=True):
     """The JSON form. A threshold of null keeps nothing of its class, -1 everything; null calibrates nothing."""
 
     detector: str
-    fingerprint: str
+    fingerprint: str | None
+    origin: str
     use_case: str
-    classes: list[str]  # by label
+    classes: list[str]
     settings: dict[str, Any]
     image_threshold: float
     detection_thresholds: dict[str, float | None]
     calibrators: dict[str, Calibrator | None]
-    ranges: Range | None = None
-    format: int = 1
+    ranges: Range | None
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,149 @@ class SelfAware:
     detection_thresholds: Array
     calibrators: list[Calibrator | None]
     ranges: Range | None = None  # of val's entropies, where the uncertainty is normalised by them
+    identity: Identity | None = None  # whose it is, where that is known
+
+    # made and kept --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(cls, store: str | Path, detector: str, partial: bool = False, **settings: Any) -> SelfAware:
+        """What `saod-ray score STORE` writes for a detector; `settings` are that command's options, as in config.py."""
+        from saod_ray.score.benchmark import Benchmark
+        from saod_ray.store.store import Store
+
+        opened = Store.open(str(store))
+        (name,) = opened.choose([detector])
+        return cls.of_json(Benchmark(opened, ScoreSettings.of(**settings), partial).score([name])[name].selfaware)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value that `of_json` reads."""
+        mine = self._known()
+        values = [None if np.isnan(v) else float(v) for v in self.detection_thresholds]
+        file = _File(
+            format=FORMAT,
+            **mine._replace(classes=list(mine.classes))._asdict(),  # type: ignore[arg-type]
+            settings=self.settings.model_dump(mode="json"),
+            image_threshold=self.image_threshold,
+            detection_thresholds=dict(zip(mine.classes, values, strict=True)),
+            calibrators=dict(zip(mine.classes, self.calibrators, strict=True)),
+            ranges=self.ranges,
+        )
+        value: dict[str, Any] = msgspec.to_builtins(file)
+        return value
+
+    @classmethod
+    def of_json(cls, value: Any) -> SelfAware:
+        """What `to_json` gave; anything else is refused with what is wrong about it."""
+        try:
+            number = msgspec.convert(value, _Head).format
+            if number != FORMAT:
+                raise SaodError(f"it is of format {number}, and format {FORMAT} is what is read here")
+            file = msgspec.convert(value, _File)
+            settings = ScoreSettings.of(**file.settings)
+            v = [file.detection_thresholds[name] for name in file.classes]
+            functions = [file.calibrators[name] for name in file.classes]
+        except (msgspec.ValidationError, TypeError) as error:
+            raise SaodError(str(error)) from None
+        except KeyError as error:
+            raise SaodError(f"it says nothing of the class {error}") from None
+        if settings.uncertainty == "joint-entropy-normalised" and file.ranges is None:
+            raise SaodError("it lacks the `ranges` that its uncertainty is normalised by")
+        whose = Identity(file.detector, file.use_case, tuple(file.classes), file.fingerprint, file.origin)
+        limits = np.array([np.nan if each is None else each for each in v], np.float64)
+        return cls(settings, file.image_threshold, limits, functions, file.ranges, whose)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as `saod-ray score` does, all of it or nothing."""
+        from saod_ray.report.results import encoded
+
+        target = Path(path)
+        check_target(target)
+        Folder(str(target.parent)).put(target.name, encoded(self.to_json()))
+
+    @classmethod
+    def load(cls, path: str | Path) -> SelfAware:
+        """Read a file that `score` or `save` wrote; nothing in it is executed."""
+        try:
+            return cls.of_json(msgspec.json.decode(Path(path).read_bytes()))
+        except FileNotFoundError:
+            raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, SaodError) as error:
+            reason = str(error).rstrip(".")
+            raise SaodError(
+                f"{path} is not a self-aware detector that can be used ({reason}): score the store again."
+            ) from None
+
+    # applied --------------------------------------------------------------------------------------------------
+
+    def apply(self, found: Detections, classes: Sequence[str] | None = None) -> Verdict:
+        """The verdict on one image. `classes` are those that labels are indices of, where not the use case's own."""
+        label = self._labels(found, classes)
+        score = np.asarray(found.score).astype(np.float64)
+        u = self.uncertainty(found)
+        accepted = bool(self.accepts(np.array([u]), np.array([u != unc.NO_DETECTION]))[0])
+        kept = accepted & (score >= self.detection_thresholds[label])
+        sure = calibrated_scores(label[kept], score[kept], self.calibrators)
+        said = Detections(label[kept], np.asarray(found.box)[kept], sure)
+        return Verdict(accepted, u, self.image_threshold, said, self._known().classes)
+
+    def uncertainty(self, found: Detections) -> float:
+        """The image-level uncertainty, to the last bit as scoring computes it from a shard."""
+        # rows one after the other, as shards have them: sums over other layouts are rounded in another order
+        given = {name: np.ascontiguousarray(value) for name, value in vars(found).items() if value is not None}
+        score = given["score"].astype(np.float64)
+        values = unc.per_detection(self.settings.uncertainty, given, self.ranges) if len(score) else np.empty(0)
+        offsets, many = np.array([0, len(score)]), unc.used_of(self.settings.aggregate)
+        if many <= unc.KEPT:
+            sums, count = unc.smallest_sums(offsets, values, score)
+        else:
+            sums, count = unc.ascending_sums(offsets, values, score, many)
+        column = sums[:, many - 1 if many <= unc.KEPT else 0]
+        return float(unc.aggregated(self.settings.aggregate, column, count)[0])
+
+    def predict(self, images: Sequence[Image], detector: Detector | None = None) -> list[Verdict]:
+        """The verdicts on images: files, or RGB arrays. Without a detector, that which this one was fitted for is built.
+
+        Refuses a detector with other weights, config or classes.
+        """
+        from saod_ray.predict.predictor import Predictor, Setup
+
+        made = Setup.of(self).predictor() if detector is None else Predictor(self, detector)
+        return made.verdicts(images)
+
+    def refuse_other(self, spec: DetectorSpec) -> None:
+        """Refuse a detector that is not the one whose detections this was fitted on."""
+        mine = self._known()
+        if mine.fingerprint is None:
+            what = {"import": "imported detections", "mixed": "detections of more than one version of it"}
+            raise SaodError(
+                f"This self-aware detector of '{mine.detector}' was fitted on {what.get(mine.origin, mine.origin)}, so "
+                "that nothing says which weights it is for: run the detector with `saod-ray run` and take the file "
+                "from that store, or give detections to `SelfAware.apply`."
+            )
+        if spec.fingerprint != mine.fingerprint:
+            raise SaodError(
+                f"This self-aware detector is for '{mine.detector}' with fingerprint {mine.fingerprint}, not for "
+                f"'{spec.name}' with {spec.fingerprint}: use the weights, config and options that it was fitted with, or "
+                "run and score the detector that you have."
+            )
+
+    def _known(self) -> Identity:
+        if self.identity is None:
+            raise SaodError("Nothing says whose this self-aware detector is: fit or load it, or give it an identity.")
+        return self.identity
+
+    def _labels(self, found: Detections, classes: Sequence[str] | None) -> Array:
+        """Labels by the use case's classes."""
+        mine = self._known().classes
+        given = mine if classes is None else classes
+        label = np.asarray(found.label)
+        if not np.isin(label, range(len(given))).all():
+            raise SaodError(f"There is a label that is not below {len(given)}: give `classes`, those of the detector.")
+        order = {name: number for number, name in enumerate(mine)}
+        if set(given) != set(mine):
+            raise SaodError("These detections are of other classes than the self-aware detector's: name them alike.")
+        translated: Array = np.array([order[name] for name in given], np.int16)[label]
+        return translated
 
     def accepts(self, uncertainty: Array, detected: Array) -> Array:
         """Which images are accepted: those with a detection and an uncertainty below the threshold.
@@ -64,52 +233,22 @@ class SelfAware:
         mask: Array = on_accepted & (split.score >= self.detection_thresholds[split.label])
         return mask
 
-    def to_json(self, detector: str, fingerprint: str, use_case: str, classes: list[str]) -> dict[str, Any]:
-        """A JSON value that `load` reads."""
-        values = [None if np.isnan(v) else float(v) for v in self.detection_thresholds]
-        file = _File(
-            detector=detector,
-            fingerprint=fingerprint,
-            use_case=use_case,
-            classes=classes,
-            settings=self.settings.model_dump(mode="json"),
-            image_threshold=self.image_threshold,
-            detection_thresholds=dict(zip(classes, values, strict=True)),
-            calibrators=dict(zip(classes, self.calibrators, strict=True)),
-            ranges=self.ranges,
-        )
-        value: dict[str, Any] = msgspec.to_builtins(file)
-        return value
-
-    @classmethod
-    def load(cls, path: Path) -> SelfAware:
-        """Read a file that `score` wrote; nothing in it is executed."""
-        try:
-            file = msgspec.json.decode(path.read_bytes(), type=_File)
-        except FileNotFoundError:
-            raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise SaodError(f"{path} is not a self-aware detector ({error}): score the store again.") from None
-        thresholds = [file.detection_thresholds[name] for name in file.classes]
-        return cls(
-            settings=ScoreSettings.of(**file.settings),
-            image_threshold=file.image_threshold,
-            detection_thresholds=np.array([np.nan if v is None else v for v in thresholds]),
-            calibrators=[file.calibrators[name] for name in file.classes],
-            ranges=file.ranges,
-        )
-
 
 def calibrated(split: Split, functions: list[Calibrator | None]) -> Split:
     """The same detections with each class's calibrator applied to its scores."""
-    score = split.score.copy()
-    order = np.argsort(split.label, kind="stable")
-    starts = np.searchsorted(split.label[order], np.arange(len(functions) + 1))
-    for label, function in enumerate(functions):
-        mine = order[starts[label] : starts[label + 1]]
+    return split.with_score(calibrated_scores(split.label, split.score, functions))
+
+
+def calibrated_scores(label: Array, score: Array, functions: list[Calibrator | None]) -> Array:
+    """Scores after each class's calibrator."""
+    score = score.copy()
+    order = np.argsort(label, kind="stable")
+    starts = np.searchsorted(label[order], np.arange(len(functions) + 1))
+    for number, function in enumerate(functions):
+        mine = order[starts[number] : starts[number + 1]]
         if function is not None and len(mine):
             score[mine] = function(score[mine])
-    return split.with_score(score)
+    return score
 
 
 def image_threshold(inside: Array, outside: Array, rule: str) -> float:

@@ -6,7 +6,7 @@ import importlib
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from saod_ray.errors import SaodError
@@ -32,16 +32,26 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
     except ImportError:
         raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
     mine: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
-    # Ray takes the machine's own address where 127.0.0.1 is asked for, and listens on every interface; unless it is told
-    # that there are no clusters, which it otherwise knows from the operating system
-    importlib.import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = address is not None  # type: ignore[attr-defined]
-    try:
-        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise SaodError(
-            f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
-        ) from None
+    with _on_loopback() if address is None else nullcontext():
+        try:
+            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise SaodError(
+                f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
+            ) from None
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray takes the machine's own address where 127.0.0.1 is asked for, and listens on every interface; unless it is told
+    that there are no clusters, which it otherwise knows from the operating system."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
         yield
     finally:
-        ray.shutdown()
+        constants.ENABLE_RAY_CLUSTER = before

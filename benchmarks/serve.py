@@ -1,0 +1,120 @@
+"""Load on `saod-ray serve` against a bare loop over the same detector: python -m benchmarks.serve [--clients 1,8,32].
+
+The peer is one process that reads, decodes and detects on the same files, one after the other, without HTTP and without
+Ray. It runs right before and right after each measurement, which is compared with the mean of the two: where they differ
+much, the machine was busy and the line says little. Latencies are those of the clients, start-up aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from itertools import islice
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import saod_ray, workspace
+from saod_ray.predict.predictor import Setup, predicted
+from saod_ray.selfaware import SelfAware
+
+WARM = 8  # requests before the clock starts
+HEADERS = {"Content-Type": "application/octet-stream"}
+
+
+def fitted(detector: str) -> tuple[Path, list[str]]:
+    """A self-aware detector of shapes, and the files of id; the first time a run of 100 images a split makes it."""
+    data, store = workspace("shapes"), workspace("serve")
+    file = store / "selfaware" / f"{detector}.json"
+    if not file.exists():
+        saod_ray("run", "--detectors", detector, "--limit", 100, "--store", store, "--data", data)
+    return file, sorted(str(path) for path in (data / "shapes" / "id").iterdir())
+
+
+def bare(setup: Setup, files: list[str]) -> float:
+    """Images a second of a loop in this process."""
+    outcomes = predicted(setup, files, False)
+    list(islice(outcomes, WARM))
+    began = time.perf_counter()
+    return len(list(outcomes)) / (time.perf_counter() - began)
+
+
+class Clients:
+    """So many connections that ask as fast as they are answered."""
+
+    def __init__(self, url: str, count: int) -> None:
+        self._place, self._count, self._mine = url.removeprefix("http://"), count, local()
+
+    def ask(self, body: bytes) -> float:
+        """The seconds until an answer was there."""
+        if not hasattr(self._mine, "wire"):
+            self._mine.wire = HTTPConnection(self._place, timeout=120)
+        began = time.perf_counter()
+        self._mine.wire.request("POST", "/predict", body, HEADERS)
+        answer = self._mine.wire.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {text.decode()}")
+        return time.perf_counter() - began
+
+    def load(self, bodies: list[bytes]) -> tuple[float, np.ndarray]:
+        """Requests a second, and the latency of each."""
+        with ThreadPoolExecutor(self._count) as pool:
+            list(pool.map(self.ask, bodies[:WARM]))
+            began = time.perf_counter()
+            seconds = np.array(list(pool.map(self.ask, bodies)))
+            return len(bodies) / (time.perf_counter() - began), seconds
+
+
+def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
+    """Start the command, load it with ever more clients, and end it."""
+    setup, bodies = Setup.of(SelfAware.load(file)), [Path(name).read_bytes() for name in files]
+    command = [sys.executable, "-m", "saod_ray", "serve", "--selfaware", str(file), "--port", "0"]
+    command += ["--replicas", str(options.replicas), "--wait-ms", str(wait), "--batch-size", str(options.batch_size)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        url = server.stdout.readline().partition(" answers at ")[2].partition(": POST")[0]
+        for clients in map(int, options.clients.split(",")):
+            before = bare(setup, files)
+            rate, seconds = Clients(url, clients).load(bodies)
+            after = bare(setup, files)
+            p50, p95, p99 = np.percentile(seconds, [50, 95, 99]) * 1000
+            ratio = 2 * rate / (before + after)
+            print(
+                f"{wait:7.0f} {clients:8d} {rate:8.1f}/s {p50:8.1f} {p95:8.1f} {p99:8.1f} {before:8.1f} {after:8.1f} {ratio:6.2f}",
+                flush=True,
+            )
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def main() -> None:
+    """Print requests a second, latencies and the ratio to the bare loop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--detector", default="atss")
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--clients", default="1,8,32")
+    parser.add_argument("--wait-ms", default="0,10,10,0")
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--batch-size", type=int, default=1)
+    options = parser.parse_args()
+    file, files = fitted(options.detector)
+    chosen = [files[k % len(files)] for k in range(options.requests)]
+    print(
+        f"{options.detector}, {options.requests} requests, {options.replicas} replicas, batches of {options.batch_size}"
+    )
+    print("wait ms  clients  requests   p50 ms   p95 ms   p99 ms   loop/s    after  ratio")
+    for wait in map(float, options.wait_ms.split(",")):
+        measure(options, file, chosen, wait)
+
+
+if __name__ == "__main__":
+    main()

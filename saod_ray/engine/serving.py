@@ -1,0 +1,169 @@
+"""A self-aware detector behind HTTP, on Ray Serve: POST /predict, GET /healthz."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import ray
+from ray import serve
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+
+from saod_ray.engine.pictures import Picture
+from saod_ray.errors import SaodError
+from saod_ray.predict.bodies import RefusedError, image_of, pixels_of
+from saod_ray.predict.predictor import Predictor, Setup
+
+APP = "saod-ray"
+WAITING = 100  # requests that a replica takes on, and as many wait for it; more are told to come again
+ROUTES = {"/predict": "POST", "/healthz": "GET"}
+QUIET = {"log_level": "ERROR", "enable_access_log": False}
+
+
+class Limits(NamedTuple):
+    """What a request may bring, and how requests are taken together."""
+
+    max_bytes: int
+    max_pixels: int
+    gather: int  # requests of one call
+    wait: float  # seconds for which a call waits for more of them
+
+
+class Endpoint:
+    """A replica. Detecting has a thread of its own, so that requests come in meanwhile."""
+
+    def __init__(self, setup: Setup, limits: Limits) -> None:
+        self._limits, self._whose = limits, setup.aware._known()
+        self._thread = ThreadPoolExecutor(1)
+        # built by the thread that uses it: how many threads torch may use is a property of the thread
+        self._predictor: Predictor = self._thread.submit(setup.predictor).result()
+        together: Any = self._together  # what Serve adds to it has no types
+        together.set_max_batch_size(limits.gather)
+        together.set_batch_wait_timeout_s(limits.wait)
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        """Answer a request; whatever is wrong with it is a sentence."""
+        try:
+            return JSONResponse(await self._answered(request))
+        except RefusedError as refusal:
+            return JSONResponse({"error": str(refusal)}, refusal.status, refusal.headers)
+        except ClientDisconnect:
+            return JSONResponse({"error": "The client went away."}, 400)
+
+    async def _answered(self, request: Request) -> dict[str, Any]:
+        path = request.url.path
+        if path not in ROUTES:
+            raise RefusedError(404, f"There is nothing at {path}: POST an image to /predict, or GET /healthz.")
+        if request.method != ROUTES[path]:
+            allowed = {"allow": ROUTES[path]}
+            raise RefusedError(405, f"{path} takes {ROUTES[path]}, not {request.method}.", allowed)
+        if path == "/healthz":
+            mine = self._whose
+            known = {"detector": mine.detector, "use_case": mine.use_case, "fingerprint": mine.fingerprint}
+            return {"status": "ok", **known}
+        data = image_of(request.headers.get("content-type", ""), await self._body(request))
+        answer: dict[str, Any] | RefusedError = await self._together(data)
+        if isinstance(answer, RefusedError):
+            raise answer
+        return answer
+
+    async def _body(self, request: Request) -> bytes:
+        """The body; one that is too large is refused by what it says of itself, or as soon as it is."""
+        most, parts, size = self._limits.max_bytes, list[bytes](), 0
+        said = request.headers.get("content-length", "")
+        # the rest is not waited for: the connection ends with the answer
+        refusal = RefusedError(
+            413, f"The body is larger than {most:,} bytes: send a smaller file.", {"connection": "close"}
+        )
+        if said.isdigit() and int(said) > most:
+            raise refusal
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise refusal
+            parts.append(part)
+        return b"".join(parts)
+
+    @serve.batch
+    async def _together(self, bodies: list[bytes]) -> list[Any]:
+        """Requests that came together; each has an answer or a refusal of its own."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._looked_at, bodies)
+
+    def _looked_at(self, bodies: list[bytes]) -> list[Any]:
+        answers: list[Any] = []
+        pictures: list[Picture] = []
+        for number, data in enumerate(bodies):
+            try:
+                pictures.append(Picture(number, pixels_of(data, self._limits.max_pixels), None, None))
+                answers.append(None)
+            except RefusedError as refusal:
+                answers.append(refusal)
+        for picture, outcome in zip(pictures, self._predictor.outcomes([""] * len(pictures), pictures), strict=True):
+            if outcome.verdict is not None:
+                answers[picture.image_id] = outcome.verdict.to_json()
+            else:
+                failed = RefusedError(500, f"The detector failed on this image ({outcome.error}).")
+                answers[picture.image_id] = failed
+        return answers
+
+
+@contextmanager
+def serving(setup: Setup, limits: Limits, host: str, port: int, replicas: int, private: bool) -> Iterator[str]:
+    """Serve on the Ray cluster that is connected, for as long as the context lasts; gives the URL.
+
+    On a `private` cluster it is known beforehand whether the port is free and the cores are there.
+    """
+    gpus = min(1.0, ray.cluster_resources().get("GPU", 0.0))
+    if private:
+        _refuse_crowd(replicas)
+        port = _free(host, port)
+    ask = {"num_cpus": 1, "num_gpus": gpus}
+    made: Any = serve.deployment(
+        name=APP,
+        num_replicas=replicas,
+        ray_actor_options=ask,
+        max_ongoing_requests=max(WAITING, 2 * limits.gather),
+        max_queued_requests=WAITING,
+        graceful_shutdown_timeout_s=5.0,
+        logging_config=QUIET,
+    )(Endpoint)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    serve.start(http_options={"host": host, "port": port}, logging_config=QUIET)
+    try:
+        _run(made.bind(setup, limits))
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        serve.delete(APP)  # requests that are being answered are answered; a private cluster's Serve ends with it
+
+
+def _run(application: Any) -> None:
+    try:
+        serve.run(application, name=APP, route_prefix="/", logging_config=QUIET)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise SaodError(f"Ray Serve did not start ({reason}): mend that and try again.") from None
+
+
+def _refuse_crowd(replicas: int) -> None:
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if replicas > cpus:
+        raise SaodError(f"--replicas {replicas} need as many cores, and there are {cpus}: ask for fewer.")
+
+
+def _free(host: str, port: int) -> int:
+    """The port, or any free one for 0; one that is taken is refused before anything starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise SaodError(f"{host}:{port} cannot be listened on ({error.strerror}): give another --port.") from None
+        return int(probe.getsockname()[1])

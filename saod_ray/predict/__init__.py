@@ -1,0 +1,1 @@
+"""Self-aware detectors at work: images in, verdicts out."""

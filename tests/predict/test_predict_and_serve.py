@@ -1,0 +1,307 @@
+"""A real detector, run and scored, then asked again by `predict` and over HTTP: the same verdicts, the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import cv2
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import saod_ray
+from slow_verdicts import expected, same
+
+from saod_ray.cli import cli
+from saod_ray.config import ScoreSettings, UseCase
+from saod_ray.data.images import decode
+from saod_ray.data.shapes import Recipe, make
+from saod_ray.detect import registry
+from saod_ray.engine.cluster import connected
+from saod_ray.engine.run import Job, Sizes, stream
+from saod_ray.errors import SaodError
+from saod_ray.predict.predictor import Setup
+from saod_ray.predict.predictor import predicted as in_process
+from saod_ray.report.results import encoded
+from saod_ray.score.benchmark import Benchmark
+from saod_ray.selfaware import SelfAware
+from saod_ray.store.store import Store
+
+pytestmark = pytest.mark.slow
+MOST = 200_000  # bytes of a request
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with connected(None, cpus=2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("predict-data")
+    make(str(root), Recipe(0, 0.02), lambda done, total: None, workers=1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def store(data, tmp_path_factory, cluster) -> Store:
+    """A run of atss. Half of val's images are accepted: with six of them, pseudo-OOD decides too little."""
+    uri = str(tmp_path_factory.mktemp("predict-run") / "store")
+    job = Job.of(UseCase.load("shapes", str(data)), uri, "atss", registry.weights_folder(), 0)
+    stream(job, job.plan(None, Sizes(), False), Sizes(actors=(1, 1)), lambda receipt: None)
+    scored = Benchmark(job.store, ScoreSettings(image_threshold="tpr-0.5")).score(["atss"])
+    job.store.folder.put("selfaware/atss.json", encoded(scored["atss"].selfaware))
+    return Store.open(uri)
+
+
+@pytest.fixture(scope="module")
+def file(store) -> Path:
+    return Path(store.uri) / "selfaware" / "atss.json"
+
+
+@pytest.fixture(scope="module")
+def wanted(store, data, file) -> dict[str, dict[str, Any]]:
+    """Path → verdict, from the shards of id and ood."""
+    value = json.loads(file.read_text())
+    both = expected(store, "atss", "id", value) | expected(store, "atss", "ood", value)
+    return {str(data / name): each for name, each in both.items()}
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_images_are_of_both_kinds(wanted) -> None:
+    assert {each["accepted"] for each in wanted.values()} == {True, False}
+    assert sum(len(each["detections"]) for each in wanted.values()) > 5
+
+
+# predict ----------------------------------------------------------------------------------------------------------
+
+
+def test_predict_says_what_scoring_said(wanted, file, data, tmp_path) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no image")
+    listed = "\n".join([str(bad), *wanted, "gone.png"])
+    options = ("--selfaware", file, "--json", "--draw", tmp_path / "drawn")
+    run = saod_ray("predict", "-", *options, input=listed, cwd=tmp_path)
+    assert run.returncode == 2, run.stderr
+    found = lines(run.stdout)
+    assert [each["image"] for each in found] == [str(bad), *wanted, "gone.png"]
+    assert "is not an image" in found[0]["error"] and found[-1]["error"] == "There is no file gone.png."
+    for each in found[1:-1]:
+        same(each, wanted[each["image"]], exact=True)
+        assert cv2.imread(each["drawn"]) is not None
+    assert len(list((tmp_path / "drawn").iterdir())) == len(wanted)
+    accepted = sum(each["accepted"] for each in wanted.values())
+    assert f"{accepted} accepted, {len(wanted) - accepted} rejected, 2 failed" in run.stderr
+
+
+def test_predict_in_words_for_a_folder(wanted, file, data) -> None:
+    run = CliRunner().invoke(
+        cli, ["predict", str(data / "shapes" / "id"), "--selfaware", str(file), "--detector", "atss"]
+    )
+    assert run.exception is None
+    heads = [line for line in run.stdout.splitlines() if not line.startswith("  ")]
+    mine = {name: each for name, each in wanted.items() if "/id/" in name}
+    assert len(heads) == len(mine)
+    for line in heads:
+        name, _, said = line.partition(": ")
+        assert said.startswith("accepted" if mine[name]["accepted"] else "rejected")
+    assert len(run.stdout.splitlines()) - len(heads) == sum(len(each["detections"]) for each in mine.values())
+
+
+def test_with_ray_it_is_the_same_in_the_same_order(wanted, file) -> None:
+    from saod_ray.engine.predicting import predicted
+
+    setup = Setup.of(SelfAware.load(file))
+    files = ["gone.png", *wanted, *reversed(list(wanted))]
+    found = [outcome.to_json() for outcome in predicted(setup, files, False)]
+    assert found == [outcome.to_json() for outcome in in_process(setup, files, False)]
+    for each in found[1:]:
+        same(each, wanted[each["image"]], exact=True)
+
+
+def toy_setup(file: Path, folder: Path, **options: Any) -> Setup:
+    """The engine's toy detector with the numbers that were fitted for atss."""
+    shutil.copy(Path(__file__).parents[1] / "engine" / "toys.py", folder / "toys.py")
+    said = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+    (folder / "mine.toml").write_text(f'[toy]\nbackend = "toys:Toy"\noptions = {{ {said} }}\n')
+    aware = SelfAware.load(file)
+    entry = registry.choose("shapes", str(folder / "mine.toml"))[0]
+    mark = registry.fingerprint(entry, aware.identity.classes, folder)
+    whose = aware.identity._replace(detector="toy", fingerprint=mark)
+    return Setup.of(replace(aware, identity=whose), str(folder / "mine.toml"), weights=folder)
+
+
+def test_images_that_end_or_fail_a_detector_cost_themselves_alone(wanted, file, tmp_path, monkeypatch) -> None:
+    from saod_ray.engine import predicting
+
+    monkeypatch.setattr(predicting, "PART", 2)  # the last part is one image, which must not pay for another's
+    files = list(wanted)[:7]
+    names = [zlib.crc32(np.ascontiguousarray(decode(Path(each).read_bytes(), each))) for each in files]
+    plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, False)]
+    setup = toy_setup(file, tmp_path, exits=[names[1]], raises=[names[4]])
+    found = [outcome.to_json() for outcome in predicting.predicted(setup, files, False)]
+    assert found[1] == {"image": files[1], "error": predicting.FATAL}
+    assert found[4]["error"].startswith("RuntimeError: will not look at")
+    good = [0, 2, 3, 5, 6]
+    assert [found[k] for k in good] == [plain[k] for k in good]
+
+
+def test_three_lines_of_python(wanted, file) -> None:
+    aware = SelfAware.load(file)
+    for (name, each), verdict in zip(wanted.items(), aware.predict(list(wanted)), strict=True):
+        same(verdict.to_json(), each, exact=True)
+        pixels = cv2.cvtColor(cv2.imread(name), cv2.COLOR_BGR2RGB)
+    assert aware.predict([pixels])[0].to_json() == verdict.to_json()
+    with pytest.raises(SaodError, match=r"Number 0 of 1 images: There is no file gone\.png"):
+        aware.predict(["gone.png"])
+
+
+def test_another_detector_is_refused(file, tmp_path, golden_store) -> None:
+    def said(selfaware: Path, **options: Any) -> str:
+        with pytest.raises(SaodError) as refusal:
+            Setup.of(SelfAware.load(selfaware), **options)
+        return str(refusal.value)
+
+    assert "is for 'atss', not for f-rcnn" in said(file, detector="f-rcnn")
+    assert "is for the use case 'shapes', not 'gen'" in said(file, use_case="gen")
+    weights = tmp_path / "weights" / "shapes"
+    weights.mkdir(parents=True)
+    shipped = Path(registry.__file__).parent / "weights" / "shapes"
+    shutil.copy(shipped / "f-rcnn.safetensors", weights / "atss.safetensors")
+    assert "is for 'atss' with fingerprint" in said(file, weights=tmp_path / "weights")
+    aware, other = SelfAware.load(file), registry.choose("shapes", "f-rcnn")[0]
+    built = registry.build(other, aware.identity.classes, registry.weights_folder())
+    with pytest.raises(SaodError, match="not for 'f-rcnn'"):
+        aware.predict([], built)
+    SelfAware.fit(golden_store.uri, "toy").save(tmp_path / "toy.json")
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[toy]\nbackend = "torchvision"\ncheckpoint = "x.pth"\noptions = { model = "x" }\n')
+    (tmp_path / "x.pth").touch()
+    assert "imported detections" in said(tmp_path / "toy.json", detector=str(mine))
+
+
+def test_a_mistake_is_one_sentence(file) -> None:
+    run = saod_ray("predict", "--selfaware", file, "--detector", "f-rcnn", "x.png")
+    assert run.returncode == 1 and run.stdout == "" and len(run.stderr.splitlines()) == 1
+
+
+# serve ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def url(file, cluster) -> Iterator[str]:
+    from saod_ray.engine.serving import Limits, serving
+
+    limits = Limits(MOST, 1_000_000, gather=4, wait=0.05)
+    with serving(Setup.of(SelfAware.load(file)), limits, "127.0.0.1", 0, 1, private=True) as place:
+        yield place
+
+
+def ask(url: str, body: bytes | None = None, kind: str = "image/png", method: str | None = None) -> tuple[int, Any]:
+    request = urllib.request.Request(url, body, {"Content-Type": kind}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_answers_are_what_scoring_said_also_to_many_at_once(url, wanted) -> None:
+    def asked(name: str) -> tuple[int, Any]:
+        return ask(f"{url}/predict", b"no image") if name == "bad" else ask(f"{url}/predict", Path(name).read_bytes())
+
+    names = [name for each in wanted for name in (each, "bad", each)]
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(asked, names))
+    for name, (status, answer) in zip(names, answers, strict=True):
+        if name == "bad":
+            assert status == 415 and "not an image" in answer["error"]
+        else:
+            assert status == 200
+            same(answer, wanted[name], exact=True)
+
+
+def test_health_names_the_detector(url, store) -> None:
+    status, answer = ask(f"{url}/healthz", method="GET")
+    assert status == 200
+    assert (answer["detector"], answer["fingerprint"]) == ("atss", store.pages("atss", "val")[0].origin.file)
+
+
+def test_other_requests_get_a_sentence(url, wanted) -> None:
+    good = Path(next(iter(wanted))).read_bytes()
+    form = b'--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n' + good + b"\r\n--XX--\r\n"
+    status, answer = ask(f"{url}/predict", form, "multipart/form-data; boundary=XX")
+    assert status == 200
+    same(answer, next(iter(wanted.values())), exact=True)
+    wide, small = (cv2.imencode(".png", np.zeros((size, 1000, 3), np.uint8))[1].tobytes() for size in (1001, 999))
+    for status, *rest in (
+        (404, "/", None, "", "GET"), (404, "/predict/x", good, "image/png", "POST"), (405, "/predict", None, "", "GET"),
+        (405, "/healthz", b"", "image/png", "POST"), (415, "/predict", good, "text/plain", "POST"),
+        (400, "/predict", small[:90], "image/png", "POST"), (400, "/predict", b"", "image/png", "POST"),
+        (413, "/predict", wide, "image/png", "POST"),
+    ):  # fmt: skip
+        path, body, kind, method = rest
+        got, answer = ask(url + path, body, kind, method)
+        assert got == status and answer["error"].endswith("."), (path, answer)
+
+
+@pytest.mark.parametrize("length", [f"Content-Length: {10**12}", "Transfer-Encoding: chunked"])
+def test_a_body_that_is_too_large_is_answered_before_it_ends(url, length) -> None:
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as wire:
+        wire.sendall(f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\n{length}\r\n\r\n".encode())
+        if "chunked" in length:
+            wire.sendall(b"%x\r\n" % (MOST + 1) + b"x" * (MOST + 1) + b"\r\n")  # and no end
+        answer = wire.makefile("rb").read()  # until the server closes
+    assert answer.startswith(b"HTTP/1.1 413") and b"larger than 200,000 bytes" in answer
+
+
+def test_it_still_answers_after_all_that(url, wanted) -> None:
+    connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
+    name, each = next(iter(wanted.items()))
+    for _ in range(2):  # on one connection
+        connection.request("POST", "/predict", Path(name).read_bytes(), {"Content-Type": "application/octet-stream"})
+        same(json.load(connection.getresponse()), each, exact=True)
+
+
+def test_a_signal_ends_the_command_and_leaves_nothing(file, wanted) -> None:
+    command = [sys.executable, "-m", "saod_ray", "serve", "--selfaware", str(file), "--port", "0"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    server = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        place = line.partition(" answers at ")[2].partition(": POST")[0]
+        name, each = next(iter(wanted.items()))
+        same(ask(f"{place}/predict", Path(name).read_bytes())[1], each, exact=True)
+        family = psutil.Process(server.pid).children(recursive=True)
+        assert family
+        server.send_signal(signal.SIGTERM)
+        rest, errors = server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert (server.returncode, rest, errors) == (0, "", "")
+    until = time.monotonic() + 20
+    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in family):
+        assert time.monotonic() < until, family
+        time.sleep(0.1)

@@ -175,14 +175,27 @@ def _bytes(job: Job, made: Plan) -> float:
     return max(1.0, float(pixels or 1e6) * largest)  # type: ignore[arg-type]
 
 
-def refuse_too_many(failed: dict[str, int], totals: dict[str, int], most: float) -> None:
-    """End a run whose detectors fail on too many images."""
-    for name, count in failed.items():
-        if count > most * totals[name]:
-            raise TooManyFailedError(
-                f"'{name}' failed on {count:,} of {totals[name]:,} images, more than --max-errors {most}: look at the "
-                "`error` column of its shards, mend the cause, and run again with --retry-failed."
-            )
+class Errors:
+    """How many images each detector failed on, in this run and before, and how many may."""
+
+    def __init__(self, made: Plan, most: float) -> None:
+        self.failed = dict(made.failed)
+        self._totals = {name: made.missing[name] + made.cached[name] for name in made.missing}
+        self._most = most
+
+    def note(self, receipt: Receipt) -> None:
+        """Count a shard's, and end a run that has too many."""
+        self.failed[receipt.detector] += receipt.failed
+        self.refuse_too_many()
+
+    def refuse_too_many(self) -> None:
+        """Refuse a detector that failed on too many images."""
+        for name, count in self.failed.items():
+            if count > self._most * self._totals[name]:
+                raise TooManyFailedError(
+                    f"'{name}' failed on {count:,} of {self._totals[name]:,} images, more than --max-errors {self._most}: "
+                    "look at the `error` column of its shards, mend the cause, and run again with --retry-failed."
+                )
 
 
 class TooManyFailedError(SaodError):

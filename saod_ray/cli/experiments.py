@@ -1,0 +1,145 @@
+"""saod-ray experiment: the paper's experiments from a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from saod_ray.cli import terminal
+from saod_ray.cli.options import DETECTORS, JSON
+from saod_ray.errors import SaodError
+
+if TYPE_CHECKING:
+    from saod_ray.experiment.experiment import Experiment, Outcome
+
+
+@click.command()
+@click.argument("name", metavar="NAME|all|list")
+@click.argument("store", required=False)
+@DETECTORS
+@click.option("--partial", is_flag=True, help="Use a store in which images are missing.")
+@JSON
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there, full precision.")
+@click.option("--latex", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there.")
+@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the charts there: SVG and PDF.")
+def experiment(
+    name: str,
+    store: str | None,
+    detectors: list[str] | None,
+    partial: bool,
+    as_json: bool,
+    csv: Path | None,
+    latex: Path | None,
+    figures: Path | None,
+) -> None:
+    """Do an experiment of the paper with STORE's detections.
+
+    `all` does every one, `list` names them. There is no inference.
+
+    The settings are those of the store's results.json. What comes out is kept in STORE/experiments, and the store's
+    next report shows it.
+    """
+    from saod_ray import experiment as experiments
+    from saod_ray.files import check_target
+
+    if name == "list":
+        _print_experiments(as_json)
+        return
+    if store is None:
+        raise SaodError(f"'{name}' needs a store: saod-ray experiment {name} STORE.")
+    if name == "all" and (csv or latex):
+        raise SaodError("--csv and --latex are for one table: name one experiment, or use `report --figures DIR`.")
+    for out in (csv, latex):
+        if out is not None:
+            check_target(out)
+    chosen = experiments.every() if name == "all" else [experiments.find(name)]
+    outcomes, refused = _experiments(chosen, store, detectors, partial, figures)
+    if name != "all":
+        _write_tables(outcomes[0], csv, latex)
+    if as_json:
+        texts = [json.loads(outcome.json()) for outcome in outcomes]
+        value = {"outcomes": texts, "refused": refused} if name == "all" else texts[0]
+        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        return
+    for outcome in outcomes:
+        _print_experiment(outcome)
+    for sentence in refused.values():
+        click.echo(f"not done: {sentence}", err=True)
+    click.echo(f"Kept in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
+
+
+def _experiments(
+    chosen: list[Experiment], store: str, detectors: list[str] | None, partial: bool, figures: Path | None
+) -> tuple[list[Outcome], dict[str, str]]:
+    """Do them; where there are several, one that cannot be done is a sentence and not the end."""
+    from saod_ray.files import Folder
+    from saod_ray.report.diff import last_settings
+    from saod_ray.store.store import Store
+
+    try:
+        from saod_ray.experiment.desk import Desk
+        from saod_ray.experiment.experiment import perform
+        from saod_ray.experiment.showing import figure_files
+    except ModuleNotFoundError as error:
+        raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
+    opened = Store.open(store)
+    outcomes, refused = [], {}
+    now = ""
+    with terminal.progress(lambda: f"experiment {now}") as progress:
+        desk = Desk(opened, last_settings(opened), opened.choose(detectors), partial)
+        for done, each in enumerate(chosen):
+            now = each.name
+            progress(done, len(chosen))
+            try:
+                outcomes.append(perform(each, desk))
+            except SaodError as error:
+                refused[each.name] = str(error)
+                continue
+            for file, content in figure_files(outcomes[-1], desk) if figures is not None else ():
+                Folder(str(figures)).put_if_other(f"{each.name}/{file}", content)
+    if not outcomes:
+        raise SaodError(next(iter(refused.values())))
+    return outcomes, refused
+
+
+def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> None:
+    from saod_ray.experiment.showing import sheet
+    from saod_ray.files import Folder
+    from saod_ray.report import export
+
+    for out, written in ((csv, export.comma_separated), (latex, export.latex)):
+        if out is not None:
+            Folder(str(out.parent)).put_if_other(out.name, written(sheet(outcome)).encode())
+
+
+def _print_experiment(outcome: Outcome) -> None:
+    from saod_ray.experiment.showing import terminal as showing
+
+    console, table = terminal.stdout(), showing(outcome)
+    # a table that is wider than the terminal is better broken by it than cut off
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+    console.print(table)
+    click.echo(outcome.shows)
+    for remark in outcome.remarks:
+        click.echo(f"note: {remark}", err=True)
+    click.echo()
+
+
+def _print_experiments(as_json: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from saod_ray import experiment as experiments
+
+    found = experiments.every()
+    if as_json:
+        keys = ("name", "paper", "shows", "needs")
+        click.echo(json.dumps([{key: getattr(each, key) for key in keys} for each in found], indent=1))
+        return
+    table = Table("experiment", "the paper's", "what it shows, and what it needs", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in found:
+        table.add_row(each.name, each.paper, f"{each.shows}\nneeds {each.needs}")
+    terminal.stdout().print(table)

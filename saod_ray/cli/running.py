@@ -1,0 +1,177 @@
+"""saod-ray run: from a use case and detectors to a store, results and a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from saod_ray.cli import terminal
+from saod_ray.cli.data import draw
+from saod_ray.cli.options import ADDRESS, BATCH_SIZE, ROOT, WEIGHTS, actors
+from saod_ray.cli.scoring import reported, scored
+from saod_ray.errors import SaodError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from saod_ray.engine.estimate import Estimate
+    from saod_ray.engine.plan import Plan
+    from saod_ray.engine.run import Errors, Job, Sizes
+    from saod_ray.engine.workers import Receipt
+
+
+@click.command()
+@click.option("--use-case", default="shapes", show_default=True, metavar="NAME|FILE", help="What is benchmarked.")
+@click.option("--detectors", default="all", show_default=True, metavar="all|A,B|FILE.toml")
+@click.option("--store", metavar="DIR|URI", help="[default: runs/USE_CASE]")
+@ROOT
+@WEIGHTS
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N images of each split, to try it out.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the corruptions.")
+@ADDRESS
+@click.option("--actors", callback=actors, metavar="MIN:MAX", help="Actors of a group of detectors.")
+@click.option("--group", type=click.IntRange(1), metavar="N", help="Detectors that share an actor.")
+@click.option(
+    "--gpus-per-actor", type=click.FloatRange(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one."
+)
+@BATCH_SIZE
+@click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
+@click.option("--max-errors", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE")
+@click.option("--bootstrap", type=click.IntRange(0), default=200, show_default=True, metavar="N",
+              help="Resample the images N times for 95 % intervals.")  # fmt: skip
+@click.option("--with-val-shift", is_flag=True,
+              help="Detect on corrupted copies of val, too: for `experiment accuracy` alone.")  # fmt: skip
+@click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
+@click.option("--dry-run", is_flag=True, help="Say what there is to do and what it takes, and stop.")
+@click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors here for 20 seconds.")
+@click.option(
+    "--price", type=click.FloatRange(0), help="With --dry-run: of an hour of one actor (a GPU), for the cost."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+def run(
+    use_case: str,
+    detectors: str,
+    store: str | None,
+    data: str | None,
+    weights: str | None,
+    limit: int | None,
+    seed: int,
+    address: str | None,
+    actors: tuple[int, int] | None,
+    group: int | None,
+    gpus_per_actor: float | None,
+    batch_size: int,
+    unit_images: int,
+    max_errors: float,
+    bootstrap: int,
+    with_val_shift: bool,
+    retry_failed: bool,
+    dry_run: bool,
+    probe: bool,
+    price: float | None,
+    as_json: bool,
+) -> int:
+    """Run detectors over a use case into a store, and score it.
+
+    Run the same command again to go on where it stopped.
+    """
+    from saod_ray.config import UseCase
+    from saod_ray.detect.registry import weights_folder
+    from saod_ray.engine import plan as planning
+    from saod_ray.engine.estimate import estimate
+    from saod_ray.engine.run import Errors, Job, Sizes
+    from saod_ray.report.diff import last_settings
+    from saod_ray.score.bootstrap import Bootstrap
+
+    if (probe or price is not None) and not dry_run:
+        raise SaodError("--probe and --price say what a run would take: give --dry-run, too.")
+    case = UseCase.load(use_case, data)
+    draw(case)
+    uri = store or f"runs/{case.name}"
+    sizes = Sizes(actors, group, gpus_per_actor, batch_size, unit_images)
+    with _untouched(uri) if dry_run else nullcontext(uri) as place:
+        job = Job.of(case, place, detectors, weights_folder(weights), seed)
+        made = job.plan(limit, sizes, retry_failed, with_val_shift)
+        click.echo(planning.said(made), err=True)
+        if dry_run:
+            _print_estimates(estimate(job, made, probe, price), as_json)
+            return 0
+    asked = {"detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()}
+    errors = Errors(made, max_errors)
+    if made.work:
+        _detect(job, made, sizes, asked, errors, address)
+    if limit is None:
+        job.compact()
+    errors.refuse_too_many()
+    partial = limit is not None
+    resamples = Bootstrap(bootstrap, 0) if bootstrap else None
+    scored(job.store, job.scored(partial), last_settings(job.store), partial, None, as_json, resamples, address)
+    try:
+        click.echo(f"Report: {reported(job.store, None, case.root, None)}", err=True)
+    except SaodError as error:  # the results are there
+        click.echo(f"There is no report: {error}", err=True)
+    return 2 if any(errors.failed.values()) else 0
+
+
+def _detect(job: Job, made: Plan, sizes: Sizes, asked: dict[str, Any], errors: Errors, address: str | None) -> None:
+    """Do what is planned, show how far it is, and leave a record of it in the store."""
+    from saod_ray.engine.cluster import connected
+    from saod_ray.engine.estimate import estimate
+    from saod_ray.engine.journal import Journal
+    from saod_ray.engine.run import stream
+
+    terminal.stderr().print(_estimate_table(estimate(job, made)))
+    journal = Journal(job.store, made, asked)
+    lanes = {"decoding": made.images} | {name: count for name, count in made.missing.items() if count}
+    with terminal.bars(lanes) as progress, journal.stage("detecting"), connected(address):
+
+        def told(receipt: Receipt) -> None:
+            journal.note(receipt)
+            errors.note(receipt)
+            progress(receipt.detector, receipt.images)
+
+        journal.facts = stream(job, made, sizes, told, lambda images: progress("decoding", images))
+    journal.close("done")
+
+
+@contextmanager
+def _untouched(uri: str) -> Iterator[str]:
+    """Where to plan without writing: the store if it has detections, else a place that goes afterwards."""
+    from tempfile import TemporaryDirectory
+
+    from saod_ray.store.store import Store
+
+    with TemporaryDirectory(prefix="saod-ray-") as place:
+        yield uri if Store(uri).detectors() else place
+
+
+def _print_estimates(found: list[Estimate], as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], indent=1))
+        return
+    terminal.stdout().print(_estimate_table(found))
+    if any(each.missing and each.images_a_second is None for each in found):
+        click.echo("How fast a detector is here is not known yet: --probe measures it for 20 seconds.", err=True)
+
+
+def _estimate_table(found: list[Estimate]) -> Table:
+    """What is to do and what is there; columns of which nothing is known are left out."""
+    from rich import box
+    from rich.table import Table
+
+    known = {"images/s": [each.images_a_second for each in found], "hours": [each.hours for each in found]}
+    known["cost"] = [each.cost for each in found]
+    shown = {title: values for title, values in known.items() if any(value is not None for value in values)}
+    table = Table("detector", box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("images to do", "there", "shards", "MB", *shown):
+        table.add_column(title, justify="right")
+    for k, each in enumerate(found):
+        counts = (f"{each.missing:,}", f"{each.cached:,}", f"{each.shards:,}", f"{each.bytes / 1e6:,.1f}")
+        table.add_row(each.detector, *counts, *("?" if v[k] is None else f"{v[k]:,.2f}" for v in shown.values()))
+    return table

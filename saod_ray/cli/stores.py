@@ -1,0 +1,149 @@
+"""Into a store and out of it, and what is in two of them: import, export, diff, verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from saod_ray.cli import terminal
+from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, JSON, ROOT, SPLIT, names
+from saod_ray.errors import SaodError
+
+
+@click.command("import")
+@click.argument("store")
+@click.option("--use-case", required=True, metavar="NAME|FILE", help="gen, av, shapes, or a use case TOML file.")
+@click.option("--detector", required=True, metavar="NAME", help="What the detector is called in the store.")
+@SPLIT
+@click.option("--detections", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]",
+              help="A COCO result list: image_id, category_id, bbox, score, optional uncertainty.")  # fmt: skip
+@ROOT
+@click.option("--replace", is_flag=True, help="Replace the detections that the store has of this split.")
+@click.option("--shard-images", type=click.IntRange(1), default=4096, show_default=True, help="Images a shard.")
+@JSON
+def import_command(
+    store: str,
+    use_case: str,
+    detector: str,
+    split: str,
+    detections: Path,
+    data: str | None,
+    replace: bool,
+    shard_images: int,
+    as_json: bool,
+) -> None:
+    """Put detections made by any tool into STORE, a folder or URI. All of the file is imported, or nothing."""
+    from saod_ray.config import UseCase
+    from saod_ray.store.importing import import_results
+
+    case = UseCase.load(use_case, data)
+    with terminal.progress(f"importing {detections.name}") as progress:
+        page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
+    counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
+    if as_json:
+        click.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
+        return
+    click.echo(
+        f"{detector} on {split}: {counts['detections']:,} detections on {counts['images']:,} images, "
+        f"{counts['empty']:,} of them without any."
+    )
+
+
+@click.command()
+@click.argument("store")
+@click.option("--detector", required=True, metavar="NAME")
+@SPLIT
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]")
+@JSON
+def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> None:
+    """Write a split's detections as a COCO result list."""
+    from saod_ray.store.exporting import export_results
+    from saod_ray.store.store import Store
+
+    with terminal.progress(f"exporting {detector} on {split}") as progress:
+        count = export_results(Store.open(store), detector, split, out, progress)
+    line = json.dumps({"detector": detector, "split": split, "detections": count, "file": str(out)})
+    click.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
+
+
+@click.command()
+@click.argument("store_a")
+@click.argument("store_b", required=False)
+@click.option("--detectors", callback=names, metavar="A,B",
+              help="Of one store: the two to compare. Of two stores: which ones; all that both have by default.")  # fmt: skip
+@click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, metavar="N",
+              help="Resample the images N times, on both sides alike, for 95 % intervals.")  # fmt: skip
+@BOOTSTRAP_SEED
+@click.option("--partial", is_flag=True, help="Compare stores in which images are missing, too.")
+@JSON
+def diff(
+    store_a: str,
+    store_b: str | None,
+    detectors: list[str] | None,
+    bootstrap: int,
+    bootstrap_seed: int,
+    partial: bool,
+    as_json: bool,
+) -> None:
+    """Say what changed between two stores, or two detectors of one.
+
+    Each store is scored with the settings of its results.json, or the default ones. Nothing but caches is written.
+    """
+    from saod_ray.report import diff as comparing
+    from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.store.store import Store
+
+    resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
+    mine, theirs = Store.open(store_a), Store.open(store_b or store_a)
+    comparing.refuse_strangers(mine, theirs)
+    pairs = comparing.pairs_of(mine, theirs, detectors)
+    with terminal.stages() as stage:
+        a, b = (
+            comparing.Side.of(store, list(names), partial, resamples, stage(f"scoring {', '.join(names)}"))
+            for store, names in zip((mine, theirs), zip(*pairs, strict=True), strict=True)
+        )
+    value = comparing.compared(a, b, pairs, resamples)
+    if as_json:
+        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        return
+    console = terminal.stdout()
+    for pair in value["pairs"]:
+        console.print(comparing.diff_table(pair, value))
+    for line in comparing.remarks(value):
+        click.echo(line)
+
+
+@click.command()
+@click.argument("store")
+@DETECTORS
+@JSON
+def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
+    """Check that every shard is whole and every image accounted for.
+
+    Exit code 1 says that something is wrong.
+    """
+    from dataclasses import asdict
+
+    from saod_ray.store.store import Store
+    from saod_ray.store.verify import verify as verify_store
+
+    opened = Store.open(store)
+    names = opened.choose(detectors)
+    with terminal.progress("verifying") as progress:
+        verdict = verify_store(opened, names, progress)
+    if as_json:
+        click.echo(json.dumps(asdict(verdict), indent=1))
+    else:
+        for note in verdict.notes:
+            click.echo(f"note: {note}", err=True)
+        for problem in verdict.problems:
+            click.echo(f"{problem.where} {problem.what}; repair: {problem.repair}")
+    if verdict.problems:
+        raise SaodError(f"{store} has {len(verdict.problems)} problems: repair them as said, then verify again.")
+    if not as_json:
+        click.echo(
+            f"{store} is whole: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
+            f"of {', '.join(names)}."
+        )

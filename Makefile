@@ -36,14 +36,13 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-bench: setup
-	$(BIN)/python -m benchmarks.score
-	$(BIN)/python -m benchmarks.ap
-	$(BIN)/python -m benchmarks.import_json
-	$(BIN)/python -m benchmarks.shards
-	$(BIN)/python -m benchmarks.corruptions
-	$(BIN)/python -m benchmarks.objects365
-	$(BIN)/python -m benchmarks.detect
+# about an hour; docs/performance.md has what they print
+BENCHMARKS := score ap import_json shards bootstrap sweeps corruptions objects365 detect shapes stream simulate serve
+
+bench: $(addprefix bench-,$(BENCHMARKS))
+
+bench-%: setup
+	$(BIN)/python -m benchmarks.$*
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.store.importing import import_results
 from saod_ray.store.store import Store
 
@@ -41,7 +42,8 @@ def warm() -> None:
         for split in case.splits_of():
             import_results(f"{folder}/store", case, "warm", split, folder / "found.json", shard_images=1)
         for aggregate in ("top-3", "mean"):
-            Benchmark(Store.open(f"{folder}/store"), ScoreSettings(aggregate=aggregate)).score(["warm"])
+            settings = ScoreSettings(aggregate=aggregate)
+            Benchmark(Store.open(f"{folder}/store"), settings, False, Bootstrap(2, 0)).score(["warm"])
 
 
 if __name__ == "__main__":

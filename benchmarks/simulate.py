@@ -124,7 +124,7 @@ class Simulation:
         high = max(1, int(gpus // len(groups)))  # equal shares; the engine lets a slow detector have more
         low = 1 if len(groups) > 1 else high
         size = Size(high if at_once else low, high)
-        crews = [Crew((), (), (), Path(), f"group {k}", "cuda", 1, 1) for k in range(len(groups))]
+        crews = [Crew((), (), (), Path(), f"group {k}", "", "cuda", 1, 1) for k in range(len(groups))]
         self._pools = [Pool(crew, size, lambda crew: Actor()) for crew in crews]
         self._rates = [[rates[k] for k in group] for group in groups]
         room = costs.store_gb * 1e3 * gpus * STORE_SHARE / (costs.image_mb * UNIT_IMAGES)

@@ -23,7 +23,7 @@ from saod_ray.detect import registry
 from saod_ray.detect.detections import Detector
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.pictures import Wanted, prepare
-from saod_ray.engine.plan import Plan
+from saod_ray.engine.plan import Asked, Plan
 from saod_ray.engine.run import CPU_ACTOR, CPU_DECODE, Job, Sizes, stream
 from saod_ray.engine.workers import Receipt
 from saod_ray.store.units import Unit
@@ -151,7 +151,7 @@ def _planned(setting: Setting, store: str) -> tuple[Job, Plan]:
     shutil.rmtree(place, ignore_errors=True)
     case = UseCase.load(setting.case, setting.data)
     job = Job.of(case, str(place), setting.detectors, setting.weights, seed=0)
-    made = job.plan(setting.images, setting.sizes, retry_failed=False)
+    made = job.plan(setting.sizes, Asked(setting.images))
     made.work = [each for each in made.work if each.unit.split == setting.split]
     return job, made
 

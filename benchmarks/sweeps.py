@@ -1,4 +1,4 @@
-"""What 21 values of u cost beside one scoring: python -m benchmarks.sweeps [--scale full].
+"""What 21 values of u, and of v, cost beside one scoring: python -m benchmarks.sweeps [--scale full].
 
 Both are whole processes, imports included: first each from an empty cache, then each from a full one (where the scoring
 is of another image threshold, which it has not seen).
@@ -47,7 +47,9 @@ def main() -> None:
     saod_ray("score", store)  # fills the cache
     again = saod_ray("score", store, "--image-threshold", "0.5")
     shown("21 values of u, full cache", python(OVER_U, store), again, "a scoring with another u")
-    shown("21 values of v, full cache", python(OVER_V, store), again, "a scoring with another u")
+    over_v = python(OVER_V, store)
+    shown("21 values of v, full cache", over_v, again, "a scoring with another u")
+    shown("21 values of v, full cache", over_v, first, "the first scoring")
 
 
 def shown(what: str, cost: Cost, scoring: Cost, which: str) -> None:

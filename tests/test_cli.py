@@ -77,6 +77,10 @@ def test_no_arguments_is_help() -> None:
         (["score", "{store}", "--out", "/tmp"], "'/tmp' is not a file"),
         (["score", "x" * 300], "File name too long"),
         (["verify", "nowhere"], "There is no store at nowhere"),
+        (["run", "--gpus-per-actor", "1.5"], "'1.5' is neither a part of a GPU"),
+        (["run", "--gpus-per-actor", "nan"], "'nan' is not a number"),
+        (["run", "--actors", "²:3"], "'²:3' is not MIN:MAX"),
+        (["run", "--max-errors", "nan"], "'nan' is not a number"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_1(args, message, golden_store) -> None:

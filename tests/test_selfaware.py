@@ -23,6 +23,7 @@ def test_what_is_written_is_what_is_read(golden_store, tmp_path, calibrator, con
 def test_bad_files_are_refused(tmp_path) -> None:
     with pytest.raises(SaodError, match="There is no file"):
         SelfAware.load(tmp_path / "no.json")
-    (tmp_path / "bad.json").write_text('{"detector": "x"}')
-    with pytest.raises(SaodError, match="is not a self-aware detector"):
-        SelfAware.load(tmp_path / "bad.json")
+    for text in ('{"detector": "x"}', "[" * 200_000, ""):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(SaodError, match="is not a self-aware detector"):
+            SelfAware.load(tmp_path / "bad.json")

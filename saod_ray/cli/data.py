@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import JSON, Commands
+from saod_ray.cli.options import JSON, Commands, Number
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ USE_CASE = click.argument("use_case", metavar="USE_CASE")
 @USE_CASE
 @DATA
 @click.option("--seed", type=int, default=0, show_default=True, help="shapes: what its scenes are drawn from.")
-@click.option("--scale", type=click.FloatRange(0, 1000, min_open=True), default=1.0, show_default=True,
+@click.option("--scale", type=Number(0, 1000, min_open=True), default=1.0, show_default=True,
               help="shapes: how many times the default number of scenes.")  # fmt: skip
 @click.option("--unchecked", is_flag=True, help="Do not look whether every image is there and is an image.")
 @JSON
@@ -43,8 +42,6 @@ def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: b
     from saod_ray.config import UseCase
     from saod_ray.store import building
 
-    if not math.isfinite(scale):
-        raise SaodError("--scale nan is not a number: give for instance --scale 2.")
     case = UseCase.load(use_case, root)
     given = {click.get_current_context().get_parameter_source(name) for name in ("seed", "scale")}
     if case.made_by is None and given != {click.core.ParameterSource.DEFAULT}:

@@ -10,7 +10,7 @@ import click
 
 from saod_ray.cli import terminal
 from saod_ray.cli.data import draw
-from saod_ray.cli.options import ADDRESS, JSON, ROOT, WEIGHTS
+from saod_ray.cli.options import ADDRESS, JSON, ROOT, WEIGHTS, Number, Share
 
 
 @click.command()
@@ -74,13 +74,13 @@ def _print_detectors(use_case: str, states: list[Any], weights: Path) -> None:
 @WEIGHTS
 @click.option("--epochs", type=click.IntRange(1), help="The recipe's by default; its course is stretched to fit.")
 @click.option("--batch-size", type=click.IntRange(1), help="Over all workers; the learning rate follows it.")
-@click.option("--learning-rate", type=click.FloatRange(0, min_open=True), help="The recipe's by default.")
+@click.option("--learning-rate", type=Number(0, min_open=True), help="The recipe's by default.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--init", type=click.Path(path_type=Path), metavar="FILE", help="Begin with the weights there that fit.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Train on the first N images, to try it out.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Ray workers, in parallel.")
 @click.option("--cpus-per-worker", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--gpus-per-worker", type=click.FloatRange(0), help="1 where there are GPUs, else 0.")
+@click.option("--gpus-per-worker", type=Share(0), help="1 where there are GPUs, else 0.")
 @ADDRESS
 @JSON
 def train(

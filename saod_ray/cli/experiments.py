@@ -116,12 +116,11 @@ def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> Non
 
 
 def _print_experiment(outcome: Outcome) -> None:
-    from saod_ray.experiment.showing import terminal as showing
+    from saod_ray.experiment.showing import blocks
 
-    console, table = terminal.stdout(), showing(outcome)
-    # a table that is wider than the terminal is better broken by it than cut off
-    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
-    console.print(table)
+    console = terminal.stdout()
+    for table in blocks(outcome, console.width):
+        console.print(table)
     click.echo(outcome.shows)
     for remark in outcome.remarks:
         click.echo(f"note: {remark}", err=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import click
 
 
@@ -11,6 +14,27 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, unsorted."""
         return list(self.commands)
+
+
+class Number(click.FloatRange):
+    """A number in a range; neither NaN, which is in every range, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or a usage error."""
+        if not math.isfinite(found := super().convert(value, param, ctx)):
+            self.fail(f"'{value}' is not a number that can be used here.", param, ctx)
+        return found
+
+
+class Share(Number):
+    """A part of a GPU, in Ray's steps of a ten-thousandth, or whole ones."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or a usage error."""
+        found = super().convert(value, param, ctx)
+        if 0 < found < 1e-4 or (found > 1 and found != int(found)):
+            self.fail(f"'{value}' is neither a part of a GPU (0.0001 to 1) nor a whole number of them.", param, ctx)
+        return found
 
 
 def names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -23,7 +47,7 @@ def actors(context: click.Context, parameter: click.Parameter, value: str | None
     if value is None:
         return None
     low, _, high = value.partition(":")
-    if not low.isdigit() or not (high or low).isdigit() or not 1 <= int(low) <= int(high or low):
+    if not low.isdecimal() or not (high or low).isdecimal() or not 1 <= int(low) <= int(high or low):
         raise click.BadParameter(f"'{value}' is not MIN:MAX: give for instance 1:4.", context, parameter)
     return int(low), int(high or low)
 

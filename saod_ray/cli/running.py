@@ -11,7 +11,7 @@ import click
 
 from saod_ray.cli import terminal
 from saod_ray.cli.data import draw
-from saod_ray.cli.options import ADDRESS, BATCH_SIZE, ROOT, WEIGHTS, actors
+from saod_ray.cli.options import ADDRESS, BATCH_SIZE, ROOT, WEIGHTS, Number, Share, actors
 from saod_ray.cli.scoring import reported, scored
 from saod_ray.errors import SaodError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from saod_ray.engine.plan import Plan
     from saod_ray.engine.run import Errors, Job, Sizes
     from saod_ray.engine.workers import Receipt
+    from saod_ray.score.bootstrap import Bootstrap
 
 
 @click.command()
@@ -35,22 +36,19 @@ if TYPE_CHECKING:
 @ADDRESS
 @click.option("--actors", callback=actors, metavar="MIN:MAX", help="Actors of a group of detectors.")
 @click.option("--group", type=click.IntRange(1), metavar="N", help="Detectors that share an actor.")
-@click.option(
-    "--gpus-per-actor", type=click.FloatRange(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one."
-)
+@click.option("--gpus-per-actor", type=Share(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one.")
 @BATCH_SIZE
 @click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
-@click.option("--max-errors", type=click.FloatRange(0, 1), default=0.01, show_default=True, metavar="SHARE")
+@click.option("--max-errors", type=Number(0, 1), default=0.01, show_default=True, metavar="SHARE")
 @click.option("--bootstrap", type=click.IntRange(0), default=200, show_default=True, metavar="N",
               help="Resample the images N times for 95 % intervals.")  # fmt: skip
 @click.option("--with-val-shift", is_flag=True,
               help="Detect on corrupted copies of val, too: for `experiment accuracy` alone.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
+@click.option("--replace", is_flag=True, help="Make anew what other weights, options, packages or another seed made.")
 @click.option("--dry-run", is_flag=True, help="Say what there is to do and what it takes, and stop.")
 @click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors here for 20 seconds.")
-@click.option(
-    "--price", type=click.FloatRange(0), help="With --dry-run: of an hour of one actor (a GPU), for the cost."
-)
+@click.option("--price", type=Number(0), help="With --dry-run: of an hour of one actor (a GPU), for the cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def run(
     use_case: str,
@@ -70,6 +68,7 @@ def run(
     bootstrap: int,
     with_val_shift: bool,
     retry_failed: bool,
+    replace: bool,
     dry_run: bool,
     probe: bool,
     price: float | None,
@@ -84,7 +83,6 @@ def run(
     from saod_ray.engine import plan as planning
     from saod_ray.engine.estimate import estimate
     from saod_ray.engine.run import Errors, Job, Sizes
-    from saod_ray.report.diff import last_settings
     from saod_ray.score.bootstrap import Bootstrap
 
     if (probe or price is not None) and not dry_run:
@@ -95,29 +93,42 @@ def run(
     sizes = Sizes(actors, group, gpus_per_actor, batch_size, unit_images)
     with _untouched(uri) if dry_run else nullcontext(uri) as place:
         job = Job.of(case, place, detectors, weights_folder(weights), seed)
-        made = job.plan(limit, sizes, retry_failed, with_val_shift)
+        made = job.plan(sizes, planning.Asked(limit, retry_failed, with_val_shift, replace))
         click.echo(planning.said(made), err=True)
         if dry_run:
             _print_estimates(estimate(job, made, probe, price), as_json)
             return 0
-    asked = {"detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()}
+    typed = {"use_case": use_case, "detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()}
     errors = Errors(made, max_errors)
     if made.work:
-        _detect(job, made, sizes, asked, errors, address)
-    if limit is None:
-        job.compact()
+        _detect(job, made, sizes, typed, errors, address)
+    else:
+        planning.discard(job.store, made.stale)  # other pages have the same images
+    job.compact()
+    job.refuse_strangers()
     errors.refuse_too_many()
-    partial = limit is not None
-    resamples = Bootstrap(bootstrap, 0) if bootstrap else None
-    scored(job.store, job.scored(partial), last_settings(job.store), partial, None, as_json, resamples, address)
+    _conclude(job, limit is not None, Bootstrap(bootstrap, 0) if bootstrap else None, as_json, address)
+    return 2 if any(errors.failed.values()) or job.failed() else 0
+
+
+def _conclude(job: Job, is_limited: bool, resamples: Bootstrap | None, as_json: bool, address: str | None) -> None:
+    """Score what a run leaves, and write the report."""
+    from saod_ray.report.diff import last_settings
+
+    scope = job.scope(is_limited)
+    target = (job.store.folder.below("trial") if scope.is_trial else job.store.folder, "results.json")
+    settings = last_settings(job.store)
+    scored(job.store, scope.detectors, settings, scope.is_partial, target, as_json, resamples, address)
+    if scope.is_trial:
+        click.echo("This was a trial: the store's results and report are of its complete detectors.", err=True)
+        return
     try:
-        click.echo(f"Report: {reported(job.store, None, case.root, None)}", err=True)
+        click.echo(f"Report: {reported(job.store, None, job.case.root, None)}", err=True)
     except SaodError as error:  # the results are there
         click.echo(f"There is no report: {error}", err=True)
-    return 2 if any(errors.failed.values()) else 0
 
 
-def _detect(job: Job, made: Plan, sizes: Sizes, asked: dict[str, Any], errors: Errors, address: str | None) -> None:
+def _detect(job: Job, made: Plan, sizes: Sizes, typed: dict[str, Any], errors: Errors, address: str | None) -> None:
     """Do what is planned, show how far it is, and leave a record of it in the store."""
     from saod_ray.engine.cluster import connected
     from saod_ray.engine.estimate import estimate
@@ -125,7 +136,7 @@ def _detect(job: Job, made: Plan, sizes: Sizes, asked: dict[str, Any], errors: E
     from saod_ray.engine.run import stream
 
     terminal.stderr().print(_estimate_table(estimate(job, made)))
-    journal = Journal(job.store, made, asked)
+    journal = Journal(job.store, made, typed)
     lanes = {"decoding": made.images} | {name: count for name, count in made.missing.items() if count}
     with terminal.bars(lanes) as progress, journal.stage("detecting"), connected(address):
 

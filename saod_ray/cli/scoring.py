@@ -13,6 +13,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
+    from saod_ray.files import Folder
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.store import Store
 
@@ -60,7 +61,7 @@ def score(
 ) -> None:
     """Compute every figure from STORE's detections. No inference."""
     from saod_ray.config import ScoreSettings
-    from saod_ray.files import check_target
+    from saod_ray.files import Folder, check_target
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.store import Store
 
@@ -69,7 +70,8 @@ def score(
         check_target(out)
     opened = Store.open(store)
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
-    scored(opened, opened.choose(detectors), chosen, partial, out, as_json, resamples, address)
+    target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
+    scored(opened, opened.choose(detectors), chosen, partial, target, as_json, resamples, address)
 
 
 def scored(
@@ -77,13 +79,12 @@ def scored(
     names: list[str],
     chosen: ScoreSettings,
     partial: bool,
-    out: Path | None,
+    target: tuple[Folder, str],
     as_json: bool,
     resamples: Bootstrap | None = None,
     address: str | None = None,
 ) -> None:
     """Score (on a cluster, where there is one), write and show."""
-    from saod_ray.files import Folder
     from saod_ray.report.results import encoded, results
     from saod_ray.score.benchmark import Benchmark
 
@@ -98,7 +99,7 @@ def scored(
         scored = benchmark.score(names, progress)
     value = results(benchmark.store, chosen, scored, partial, resamples)
     text = encoded(value)
-    folder, file = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
+    folder, file = target
     folder.put_if_other(file, text)
     for name, each in scored.items():
         folder.put_if_other(f"selfaware/{name}.json", encoded(each.selfaware))

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -31,8 +32,13 @@ BACKENDS = {
     "torchvision": "saod_ray.detect.backends.torchvision:TorchvisionDetector",
     "transformers": "saod_ray.detect.backends.transformers:TransformersDetector",
 }
+PACKAGES = {  # whose versions change what a backend detects, beside OpenCV, which reads images; mmcv is one of two
+    "mmdet": ("torch", "mmdet", "mmcv", "mmcv-lite"),
+    "torchvision": ("torch", "torchvision"),
+    "transformers": ("torch", "transformers"),
+}
 GIVEN = ("spec", "config", "checkpoint", "device", "batch_size")  # what a backend gets beside its options
-FORMAT = 1  # of fingerprints: raise it when the same files give other detections
+FORMAT = 2  # of fingerprints: raise it when the same files give other detections
 _HERE = Path(__file__).parent
 _SHIPPED = ("shapes",)  # the use cases whose weights lie in the package
 
@@ -198,17 +204,26 @@ def find_weights(entry: Entry, weights: Path) -> Path | None:
 
 
 def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> str:
-    """A digest of all that its detections depend on: backend, model, preparation, options, classes, weights.
+    """A digest of all that its detections depend on: backend, model, preparation, options, classes, weights, packages.
 
     No path and nothing of the training counts, and no model is built.
     """
     classes = _classes(entry, use_case_classes)
     config = _inference(_config(entry, len(classes))) if entry.backend == "mmdet" else None
     said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
+    said.append([_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
     if entry.backend not in BACKENDS:  # a user's own class may change
         said.append(_digest(Path(inspect.getfile(_kind(entry)))))
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def _version(package: str) -> str | None:
+    """The public part: a build for CPUs or GPUs is the same version."""
+    try:
+        return version(package).partition("+")[0]
+    except PackageNotFoundError:
+        return None
 
 
 def describe(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> DetectorSpec:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import saod_ray
 from saod_ray import __version__
 from saod_ray.engine.plan import Plan
 from saod_ray.engine.workers import Receipt
@@ -63,15 +67,27 @@ class Journal:
             "seconds": round(seconds, 3),
             "stages": self._stages,
             "settings": self._settings,
+            "typed": self._typed(),
             "units": len(self._made.work),
             "cached": self._made.cached,
             "detectors": {name: self._figures(sums) for name, sums in sorted(self._totals.items())},
             "packages": {name: _version(name) for name in PACKAGES} | {"saod-ray": __version__},
+            "commit": _commit(),
             **self.facts,
         }
         self._store.folder.put("run.json", json.dumps(record, indent=1, sort_keys=True, default=str).encode())
         log = "\n".join([*self._lines, ""]).encode()
         self._store.folder.put(f"log/{self._began:%Y%m%d-%H%M%S-%f}.log", log)
+
+    def _typed(self) -> dict[str, list[str]]:
+        """Detector → use case and detectors as somebody typed them, in this run and earlier ones."""
+        try:
+            before = json.loads(self._store.folder.read("run.json")).get("typed", {})
+        except (FileNotFoundError, ValueError, AttributeError):
+            before = {}
+        case, detectors = self._settings.get("use_case"), str(self._settings.get("detectors"))
+        file = detectors if detectors.endswith(".toml") else None
+        return {**before, **{name: [str(case), file or name] for name in self._made.missing if case}}
 
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:
         stage = self._stages.get("detecting", 0.0)
@@ -80,6 +96,16 @@ class Journal:
             "images_a_second_of_an_actor": round(sums["images"] / sums["seconds"], 3) if sums["seconds"] else 0.0,
         }
         return {**{name: round(value, 3) for name, value in sums.items()}, **rates}
+
+
+def _commit() -> str | None:
+    """The commit of the code that runs, where it runs from a repository."""
+    root = Path(saod_ray.__file__).resolve().parents[1]
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def _version(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -35,6 +36,18 @@ class Work:
     detectors: tuple[str, ...]
 
 
+class Asked(NamedTuple):
+    """What a run is to make: of every split all images, or the first alone; and what of the store it may replace."""
+
+    limit: int | None = None
+    retry_failed: bool = False
+    val_shift: bool = False  # corrupted copies of val, too
+    replace: bool = False  # what was made with other weights, packages or another seed
+
+
+ALL = Asked()
+
+
 @dataclass
 class Plan:
     """The work in the order of the splits, and what is there already."""
@@ -43,7 +56,7 @@ class Plan:
     cached: dict[str, int] = field(default_factory=dict)  # images of a detector that need not be done
     missing: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)  # of the cached ones
-    stale: list[Page] = field(default_factory=list)
+    stale: list[Page] = field(default_factory=list)  # go when a detector is there that makes them anew
 
     @property
     def images(self) -> int:
@@ -92,23 +105,17 @@ def boxes_by_image(objects: pl.DataFrame) -> dict[int, np.ndarray]:
     return {int(key[0]): part.select("x", "y", "w", "h").to_numpy() for key, part in parts.items()}
 
 
-def plan(
-    inputs: Inputs,
-    specs: Sequence[DetectorSpec],
-    limit: int | None = None,
-    unit_images: int = UNIT_IMAGES,
-    retry_failed: bool = False,
-    val_shift: bool = False,
-) -> Plan:
-    """What is missing of every split, all of it or the first images alone; corrupted copies of val where asked for."""
+def plan(inputs: Inputs, specs: Sequence[DetectorSpec], unit_images: int = UNIT_IMAGES, asked: Asked = ALL) -> Plan:
+    """What is missing of what is asked for."""
     made = Plan()
     for counts in (made.cached, made.missing, made.failed):
         counts.update((spec.name, 0) for spec in specs)
-    for split in [*inputs.store.splits, *(inputs.store.val_shift if val_shift else ())]:
-        count = min(limit or inputs.images(split).height, inputs.images(split).height)
+    for split in [*inputs.store.splits, *(inputs.store.val_shift if asked.val_shift else ())]:
+        height = inputs.images(split).height
+        count = min(asked.limit or height, height)
         ranges: dict[tuple[int, int], list[str]] = {}
         for spec in specs:
-            lacking = ~_covered(inputs, spec, Unit(split, 0, count), made, retry_failed)[:count]
+            lacking = ~_covered(inputs, spec, Unit(split, 0, count), made, asked)[:count]
             made.missing[spec.name] += int(lacking.sum())
             made.cached[spec.name] += count - int(lacking.sum())
             for start, stop in _runs(lacking, unit_images):
@@ -129,33 +136,52 @@ def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
                     )
 
 
-def _covered(inputs: Inputs, spec: DetectorSpec, asked: Unit, made: Plan, retry_failed: bool) -> np.ndarray:
-    """Which images a detector's valid pages cover; others are stale, and imported ones are not ours to touch."""
-    covered = np.zeros(inputs.images(asked.split).height, bool)
-    pages = ledger.pages(inputs.store.folder, spec.name, asked.split)
-    gone = {page.unit for page in superseded(pages)}
+def _covered(inputs: Inputs, spec: DetectorSpec, wanted: Unit, made: Plan, asked: Asked) -> np.ndarray:
+    """Which images of a split a detector's pages cover, without those of pages that go, which it adds to the plan."""
+    covered = np.zeros(inputs.images(wanted.split).height, bool)
+    pages = ledger.pages(inputs.store.folder, spec.name, wanted.split)
     # after the pages: a shard is there before the page that lists it
-    files = set(inputs.store.folder.list(f"detections/{spec.name}/{asked.split}"))
+    files = set(inputs.store.folder.list(f"detections/{spec.name}/{wanted.split}"))
+    kept = []
     for page in pages:
-        if page.origin.kind != RUN:
-            raise SaodError(
-                f"{inputs.store.uri} holds imported detections of '{spec.name}' on {asked.split}: use another store."
-            )
-        unit = Unit.named(asked.split, page.unit)
-        failed = 0 if page.unit in gone else sum(shard.failed for shard in page.shards)
+        unit = Unit.named(wanted.split, page.unit)
         is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
-        if is_there and inputs.is_valid(page, spec.fingerprint):
-            if not (retry_failed and failed and unit.stop <= asked.stop):
-                covered[unit.start : unit.stop] = True
-                made.failed[spec.name] += failed if unit.start < asked.stop else 0
-                continue
-        elif unit.stop > asked.stop < len(covered):
-            raise SaodError(
-                f"{inputs.store.uri} has images of '{spec.name}' on {asked.split} beyond --limit that were made with other "
-                "weights or another --seed: run without --limit to make all of them anew, or use another store."
-            )
+        if page.origin.kind != RUN or (is_there and not inputs.is_valid(page, spec.fingerprint)):
+            _refuse_other(inputs, page, unit.stop > wanted.stop < len(covered), asked)
+        elif is_there and not (asked.retry_failed and _failed(page) and unit.stop <= wanted.stop):
+            covered[unit.start : unit.stop] = True
+            kept.append(page)
+            continue
         made.stale.append(page)
+    gone = {page.unit for page in superseded(kept)}
+    made.failed[spec.name] += sum(_failed_before(inputs, p, wanted.stop) for p in kept if p.unit not in gone)
     return covered
+
+
+def _refuse_other(inputs: Inputs, page: Page, is_beyond: bool, asked: Asked) -> None:
+    """Refuse to take away what is not ours, what nobody said may go, and images beyond the limit."""
+    place = f"{inputs.store.uri} holds detections of '{page.detector}' on {page.split}"
+    if page.origin.kind != RUN:
+        raise SaodError(f"{place} that were imported: use another store.")
+    other = "that were made with other weights, options or packages, or with another --seed"
+    if not asked.replace:
+        raise SaodError(f"{place} {other}: say --replace to make them anew, or use another store.")
+    if is_beyond:
+        raise SaodError(f"{place} beyond --limit {other}: run without --limit to make all anew, or use another store.")
+
+
+def _failed(page: Page) -> int:
+    return sum(shard.failed for shard in page.shards)
+
+
+def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
+    """The failed images of a page that come before one."""
+    unit = Unit.named(page.split, page.unit)
+    if unit.stop <= stop or not _failed(page):
+        return _failed(page)
+    rows = [inputs.store.read_shard(page.detector, page.split, shard) for shard in page.shards]
+    status = [each for part in rows for each in part.status]
+    return status[: max(stop - unit.start, 0)].count("failed")
 
 
 def _runs(lacking: np.ndarray, length: int, large: int = IMAGES) -> list[tuple[int, int]]:
@@ -193,7 +219,5 @@ def said(made: Plan) -> str:
     if not detectors:
         return "nothing to do: all that is asked for is there"
     old = sum(shard.images for page in made.stale for shard in page.shards)
-    again = (
-        f"; {old:,} images that failed, or were made with other weights or another seed, are replaced" if old else ""
-    )
+    again = f"; {old:,} images that failed, or were made otherwise, are replaced" if old else ""
     return f"{len(made.work):,} units, {made.images:,} images to decode; to detect: {some(detectors, 9)}{again}"

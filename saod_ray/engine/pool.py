@@ -35,6 +35,7 @@ class Pool:
     started: int = 0
     lost: int = 0
     stillborn: int = 0  # one after the other, before they were ready
+    has_begun: bool = False  # an actor was ready
 
     @property
     def names(self) -> tuple[str, ...]:

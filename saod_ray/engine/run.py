@@ -12,14 +12,14 @@ from saod_ray.config import DetectorSpec, UseCase
 from saod_ray.detect import registry
 from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
-from saod_ray.engine.plan import Inputs, Plan, Work
+from saod_ray.engine.plan import Asked, Inputs, Plan, Work
 from saod_ray.engine.workers import Crew, Receipt
 from saod_ray.errors import SaodError
-from saod_ray.score.coverage import coverage
+from saod_ray.score.coverage import Coverage, coverage
 from saod_ray.store.compaction import compact
 from saod_ray.store.store import Store, check_name
 
-CPU_ACTOR, CPU_DECODE = 0.75, 0.25  # of a core: each core has room for one of both
+CPU_ACTOR, CPU_DECODE = 0.75, 0.25  # of a core: each core has room for one of both, and decoding always has some
 AHEAD = 2  # units that are decoded before an actor asks for them
 
 
@@ -34,6 +34,14 @@ class Sizes(NamedTuple):
     gpus: float | None = None
     batch_size: int = 1  # in larger batches the last bits of a detection depend on the images beside it
     unit_images: int = planning.UNIT_IMAGES
+
+
+class Scope(NamedTuple):
+    """The detectors that are scored after a run; a trial's results are kept beside those of the store."""
+
+    detectors: list[str]
+    is_partial: bool
+    is_trial: bool
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,9 @@ class Job:
         planning.refuse_other_seed(inputs, [name for name in store.detectors() if name not in {s.name for s in specs}])
         return cls(case, store, entries, specs, weights, inputs)
 
-    def plan(self, limit: int | None, sizes: Sizes, retry_failed: bool, val_shift: bool = False) -> Plan:
+    def plan(self, sizes: Sizes, asked: Asked = planning.ALL) -> Plan:
         """What is missing."""
-        return planning.plan(self.inputs, self.specs, limit, sizes.unit_images, retry_failed, val_shift)
+        return planning.plan(self.inputs, self.specs, sizes.unit_images, asked)
 
     def keys(self, work: Work) -> dict[str, str]:
         """The shards of a unit, by detector."""
@@ -72,15 +80,40 @@ class Job:
             if spec.name in work.detectors
         }
 
-    def scored(self, partial: bool) -> list[str]:
-        """The detectors that are scored after a run: those of the run, and all others that are complete."""
+    def coverage(self) -> dict[str, dict[str, Coverage]]:
+        """What became of the images, of the detectors that are there and of those of the run."""
         totals = {source: self.inputs.manifest(source).images.height for source in ("val", "id", "ood")}
+        names = sorted({*self.store.detectors(), *(spec.name for spec in self.specs)})
+        return {name: coverage(self.store, name, totals) for name in names}
+
+    def failed(self) -> int:
+        """Images that the run's detectors failed on, by what the store says."""
+        found = self.coverage()
+        return sum(each["failed"] for spec in self.specs for each in found[spec.name].values())
+
+    def scope(self, is_limited: bool) -> Scope:
+        """What is scored after a run: its detectors, and all others that are complete.
+
+        Where a limited run leaves some of its detectors incomplete, they alone are, beside complete ones that stay as they are.
+        """
+        found = self.coverage()
+        complete = {name for name, splits in found.items() if not any(each["missing"] for each in splits.values())}
         mine = {spec.name for spec in self.specs}
+        if not is_limited or mine <= complete:
+            return Scope(sorted(mine | complete), is_partial=False, is_trial=False)
+        return Scope(sorted(mine if complete else found), is_partial=True, is_trial=bool(complete))
 
-        def is_complete(name: str) -> bool:
-            return not any(each["missing"] for each in coverage(self.store, name, totals).values())
-
-        return [name for name in self.store.detectors() if partial or name in mine or is_complete(name)]
+    def refuse_strangers(self) -> None:
+        """Refuse what another run with other weights or another seed wrote beside this one."""
+        for spec in self.specs:
+            for split in self.store.splits:
+                for page in self.store.pages(spec.name, split):
+                    if not self.inputs.is_valid(page, spec.fingerprint):
+                        raise SaodError(
+                            f"Another run, with other weights or another --seed, wrote detections of '{spec.name}' on "
+                            f"{split} into {self.store.uri} meanwhile: say --replace to make them anew, or use another "
+                            "store for one of the two."
+                        )
 
     def compact(self) -> None:
         """Few large shards instead of many small ones, where a split is complete."""
@@ -104,7 +137,10 @@ def stream(
     from saod_ray.engine.stream import Limits, Stream
     from saod_ray.engine.workers import Worker
 
-    planning.discard(job.store, made.stale)
+    def begun(names: Sequence[str]) -> None:
+        planning.discard(job.store, [page for page in made.stale if page.detector in names])
+
+    begun([name for name, missing in made.missing.items() if not missing])  # other pages have the same images
     has = ray.cluster_resources()
     gpus, cpus = has.get("GPU", 0.0), has.get("CPU", 1.0)
     share = sizes.gpus if sizes.gpus is not None else float(gpus > 0)
@@ -112,14 +148,15 @@ def stream(
     busy = [k for k, spec in enumerate(job.specs) if made.missing[spec.name]]
     groups = grouped(busy, sizes.group or _group(len(busy), slots, cpus, share))
     low, high = sizes.actors or _actors(len(groups), slots if share else cpus)
-    ask: dict[str, Any] = {"num_gpus": share, "num_cpus": 1} if share else {"num_cpus": CPU_ACTOR}
-    actor = ray.remote(max_restarts=0, max_task_retries=0, **ask)(Worker)
+    actor: Any = ray.remote(
+        max_restarts=0, max_task_retries=0, num_gpus=share, num_cpus=_cpus(cpus, min(len(groups) * high, slots))
+    )(Worker)
     pools = [
         Pool(_crew(job, group, "cuda" if share else "cpu", sizes), Size(low, high), actor.remote) for group in groups
     ]
     room = min(has.get("object_store_memory", 2**31) * 0.3 / _bytes(job, made), len(groups) * high + AHEAD)
-    limits = Limits(job.case.root, 1 if share else CPU_DECODE, max(2, math.floor(room)))
-    Stream(job.inputs, pools, limits, told, decoded).run(made.work, job.keys)
+    limits = Limits(job.case.root, CPU_DECODE, max(2, math.floor(room)))
+    Stream(job.inputs, pools, limits, told, decoded, begun).run(made.work, job.keys)
     return {"actors": {",".join(p.names): {"started": p.started, "lost": p.lost} for p in pools}}
 
 
@@ -130,6 +167,7 @@ def _crew(job: Job, group: Sequence[int], device: str, sizes: Sizes) -> Crew:
         classes=tuple(job.store.description.classes),
         weights=job.weights,
         store=job.store.absolute,
+        store_digest=job.store.identity(),
         device=device,
         batch_size=sizes.batch_size,
         threads=1,
@@ -154,6 +192,15 @@ def _group(detectors: int, slots: float, cpus: float, share: float) -> int:
     if share:
         return math.ceil(detectors / slots) if slots else 1
     return 1 if cpus >= 2 * detectors else max(1, detectors)
+
+
+def _cpus(cpus: float, actors: float) -> float:
+    """Of an actor: less where so many have GPUs that they would leave no core to decode on.
+
+    >>> _cpus(8, 4), _cpus(2, 4), _cpus(2, 0)
+    (0.75, 0.375, 0.75)
+    """
+    return min(CPU_ACTOR, CPU_ACTOR * cpus / actors) if actors else CPU_ACTOR
 
 
 def _actors(groups: int, slots: float) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,9 +99,10 @@ class Stream:
         limits: Limits,
         told: Callable[[Receipt], None],
         decoded: Callable[[int], None],
+        begun: Callable[[Sequence[str]], None],
     ) -> None:
         self._inputs, self._pools, self._limits = inputs, pools, limits
-        self._told, self._decoded = told, decoded
+        self._told, self._decoded, self._begun = told, decoded, begun
         self._calls: dict[Any, Callable[[Any], None]] = {}
         self._flying: list[Flight] = []
         # two results: a small one that is looked at here, and the pictures, which stay where they are
@@ -222,6 +223,9 @@ class Stream:
             pool.rest(actor)  # before anything is raised: who rests is let go at the end
             if problem:
                 raise SaodError(problem)
+            if not pool.has_begun:
+                self._begun(pool.names)
+                pool.has_begun = True
 
         return done
 

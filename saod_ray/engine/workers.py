@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from saod_ray.config import DetectorSpec
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detections, Detector
+from saod_ray.detect.outcomes import PoisonedError, outcomes, sentence
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.pictures import Picture
 from saod_ray.errors import SaodError
@@ -25,8 +26,6 @@ from saod_ray.store.units import RUN, Unit
 
 PATIENCE = 120.0  # seconds for which a full disk or a store that cannot be reached is waited for
 PAUSE = 1.0
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
-_POISONED = "CUDA error"  # what torch says when nothing can be done on the GPU any more by this process
 
 
 class Receipt(NamedTuple):
@@ -50,6 +49,7 @@ class Crew:
     classes: tuple[str, ...]
     weights: Path
     store: str
+    store_digest: str
     device: str
     batch_size: int
     threads: int
@@ -88,22 +88,22 @@ class Worker:
         self._crew = crew
         self._meters = Meters()
         self._detectors: dict[str, Detector] = {}
-        self._problem = ""
+        self._problem = _other_store(crew)
         for entry, spec in zip(crew.entries, crew.specs, strict=True):
             try:
                 self._build(entry, spec)
             except SaodError as error:
                 self._problem = str(error)
             except Exception as error:  # a user's class may raise anything
-                self._problem = f"'{entry.name}' cannot be built ({_sentence(error)}): mend that and run again."
+                self._problem = f"'{entry.name}' cannot be built ({sentence(error)}): mend that and run again."
 
     def _build(self, entry: Entry, spec: DetectorSpec) -> None:
         crew = self._crew
         built = registry.build(entry, crew.classes, crew.weights, crew.device, crew.batch_size, crew.threads)
         if built.spec.fingerprint != spec.fingerprint:
             raise SaodError(
-                f"The weights or config of '{entry.name}' are others here than where the run was started: put the "
-                "same files on every node."
+                f"The weights, config or packages of '{entry.name}' are others here than where the run was started: have "
+                "the same files and versions on every node."
             )
         self._detectors[entry.name] = built
 
@@ -135,7 +135,11 @@ class Worker:
         good = [k for k, error in enumerate(errors) if error is None]
         images = [pixels for k in good if (pixels := pictures[k].pixels) is not None]
         found: list[Detections | None] = [None] * len(pictures)
-        for k, outcome in zip(good, _detected(detector, images), strict=True):
+        try:
+            made = outcomes(detector, images, self._crew.batch_size)
+        except PoisonedError:
+            os._exit(1)  # a new process does the unit again
+        for k, outcome in zip(good, made, strict=True):
             if isinstance(outcome, str):
                 errors[k] = outcome
             else:
@@ -172,43 +176,19 @@ class Worker:
                 time.sleep(PAUSE)
 
 
-def _detected(detector: Detector, images: list[np.ndarray]) -> list[Detections | str]:
-    """Detections, or for an image that the detector raises on even when it is alone, why."""
-    if not images:
-        return []
+def _other_store(crew: Crew) -> str:
+    """What to do where this node sees another store than the driver does, or nothing."""
     try:
-        found = detector.detect(images)
-        if len(found) != len(images):
-            raise ValueError(f"{len(found)} results for {len(images)} images")
-        return [_checked(each, len(detector.spec.classes)) for each in found]
-    except Exception as error:  # whatever a detector raises is about its images until each was tried alone
-        if _POISONED in str(error):
-            os._exit(1)  # every image after it would fail, too: a new process does the unit again
-        if len(images) == 1:
-            return [_sentence(error)]
-    return [outcome for image in images for outcome in _detected(detector, [image])]
-
-
-def _checked(found: Detections, classes: int) -> Detections | str:
-    """Detections as a shard takes them, or what is wrong with them."""
-    count = len(found.score)
-    shapes = {"label": (count,), "box": (count, 4), "score": (count,), "variance": (count, 4)}
-    values = {name: getattr(found, name) for name in ("label", "box", "score", *UNCERTAINTIES, "variance")}
-    arrays = {name: np.asarray(value, np.float32) for name, value in values.items() if value is not None}
-    for name, array in arrays.items():
-        if array.shape != shapes.get(name, (count,)):
-            return f"The detector gave {name} of shape {array.shape} for {count} scores."
-    if not (np.isfinite(arrays["box"]).all() and np.isfinite(arrays["score"]).all()):
-        return "The detector gave a box or a score that is no number."
-    label = np.asarray(found.label).astype(np.int16)
-    if not np.isin(label, range(classes)).all():
-        return f"The detector gave a label that is not below {classes}."
-    return Detections(**(arrays | {"label": label}))
-
-
-def _sentence(error: Exception) -> str:
-    """An exception without what differs from process to process, so that the same failure is the same row."""
-    return _ADDRESS.sub("0x…", " ".join(f"{type(error).__name__}: {error}".split()))
+        if Store(crew.store).identity() == crew.store_digest:
+            return ""
+    except (OSError, SaodError) as error:
+        reason = f"it cannot be read: {error}"
+    else:
+        reason = "there is another one"
+    return (
+        f"The store {crew.store} of the driver is not there on node {socket.gethostname()} ({reason}): give --store a "
+        "place that all nodes share, like s3://BUCKET/STORE."
+    )
 
 
 def _rows(

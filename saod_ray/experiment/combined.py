@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from saod_ray.errors import some
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
+from saod_ray.experiment.sweep import lacks
 
 KINDS = {
     "classification": "entropy",
@@ -21,6 +22,9 @@ def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Five rows a probabilistic detector."""
     chosen = [name for name in desk.detectors if set(KINDS.values()) <= set(desk.kinds(name))]
     for detector in chosen:
+        if lacking := lacks(desk, detector, "val", "id", "ood"):
+            yield lacking
+            continue
         for title, kind in KINDS.items():
             yield Row((detector, title), (desk.auroc(detector, kind),))
     others = [name for name in desk.detectors if name not in chosen]
@@ -31,8 +35,8 @@ def rows(desk: Desk) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="combined",
     paper="Tab. A.10",
-    shows="Combining classification and localisation uncertainties: their entropies alone, their sum, the sum balanced "
-    "(four coordinates against one class) and normalised to val's range.",
+    shows="Combining classification and localisation uncertainties: their entropies alone, their sum, the sum with the "
+    "class counted four times (balanced), and the sum of both scaled to their ranges on val (balanced, normalised).",
     needs="detections of a probabilistic detector (nll-rcnn, es-rcnn) on val, id and ood.",
     heads=("detector", "entropies"),
     columns=(Column("AUROC", "%", rising=True),),

@@ -109,6 +109,7 @@ class Desk:
         return self._once(key, lambda: image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges))
 
     def _ranges(self, detector: str) -> Range:
+        self.benchmark.refuse_unfit(detector, self._covered[detector], ["val"])
         return self._once(("ranges", detector), lambda: entropy_ranges(self.store, detector))
 
     def auroc(
@@ -135,8 +136,9 @@ class Desk:
     # self-aware detectors -------------------------------------------------------------------------------------
 
     def aware(self, detector: str, **changes: Any) -> SelfAware:
-        """The self-aware detector that val gives under changed settings."""
+        """The self-aware detector that val gives under changed settings; refused where there is nothing to fit it on."""
         benchmark = self.under(**changes)
+        benchmark.refuse_unfit(detector, self._covered[detector], benchmark.fitted_on())
         return self._once(("aware", detector, benchmark.settings), lambda: benchmark.fit(detector).selfaware)
 
     def scored(self, detector: str, **changes: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saod_ray.experiment.desk import Desk
     from saod_ray.store.store import Store
 
-FORMAT = 1  # of the files: raise it when what any experiment computes changes
+FORMAT = 2  # of the files: raise it when what any experiment computes changes
 Value = float | int | None
 Spec = dict[str, Any]  # Vega-Lite; its `description` is the figure's caption
 
@@ -112,6 +112,9 @@ def _computed(experiment: Experiment, desk: Desk, key: str) -> Outcome:
         raise SaodError(f"'{experiment.name}' cannot be done with {desk.store.uri}{why}: it needs {experiment.needs}")
     columns = experiment.columns(desk) if callable(experiment.columns) else experiment.columns
     use_case = desk.store.description.name
+    printed = paper.beside(experiment.name, use_case, [row.heads for row in rows], [c.title for c in columns])
+    if printed:
+        remarks += paper.unlike(desk.settings, desk.partial)
     outcome = Outcome(
         name=experiment.name,
         paper=experiment.paper,
@@ -124,7 +127,7 @@ def _computed(experiment: Experiment, desk: Desk, key: str) -> Outcome:
         heads=list(experiment.heads),
         columns=list(columns),
         rows=rows,
-        printed=paper.beside(experiment.name, use_case, [row.heads for row in rows], [c.title for c in columns]),
+        printed=printed,
         remarks=remarks,
     )
     if experiment.charts is None:

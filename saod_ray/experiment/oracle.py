@@ -7,17 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from saod_ray.experiment.desk import Desk
-from saod_ray.experiment.experiment import Column, Experiment, Outcome, Row, Spec, Value
+from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec, Value
+from saod_ray.experiment.sweep import fitted_v, lacks
 from saod_ray.selfaware import detection_thresholds
 
 
-def rows(desk: Desk) -> Iterator[Row]:
+def rows(desk: Desk) -> Iterator[Row | Remark]:
     """A row a detector and class; undefined where a class has no objects, or none that was found."""
     for detector in desk.detectors:
-        if not (desk.has(detector, "val") and desk.has(detector, "id")):
+        if lacking := lacks(desk, detector, "val", "id"):
+            yield lacking
             continue
         settings = desk.under(detection_threshold="lrp").settings
-        fitted = desk.aware(detector, detection_threshold="lrp").detection_thresholds
+        fitted = fitted_v(desk, detector, settings)
         best = detection_thresholds(desk.raw(detector, "id"), desk.objects("id"), settings)
         for label, name in enumerate(desk.classes):
             v, oracle = _defined(fitted[label]), _defined(best[label])

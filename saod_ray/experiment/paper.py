@@ -12,6 +12,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from saod_ray.config import ScoreSettings
+from saod_ray.errors import some
+
 Printed = dict[tuple[str, ...], dict[str, float | None]]
 
 
@@ -38,6 +41,19 @@ def beside(
     known = printed(name, use_case)
     values = [[known.get(row, {}).get(column) for column in columns] for row in heads]
     return values if any(value is not None for row in values for value in row) else []
+
+
+def unlike(settings: ScoreSettings, partial: bool) -> list[str]:
+    """A remark where what stands beside the paper's values was not computed as they were.
+
+    >>> unlike(ScoreSettings(tau=0.5), partial=True)
+    ["The paper's values are of all images under the default settings, these are of a partial store, with tau 0.5."]
+    """
+    given, default = settings.model_dump(mode="json"), ScoreSettings().model_dump(mode="json")
+    others = [f"{name.replace('_', '-')} {given[name]}" for name in given if given[name] != default[name]]
+    how = ["of a partial store"] * partial + [f"with {some(others, 9)}"] * bool(others)
+    said = "The paper's values are of all images under the default settings"
+    return [f"{said}, these are {', '.join(how)}."] if how else []
 
 
 def columns(name: str, use_case: str) -> list[str]:

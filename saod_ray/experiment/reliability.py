@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 
 from saod_ray.experiment.desk import Desk
-from saod_ray.experiment.experiment import Column, Experiment, Outcome, Row, Spec
+from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
+from saod_ray.experiment.sweep import lacks
 from saod_ray.report import acceptance
 from saod_ray.report.calibration import pooled, sums_before
 
 Array = np.ndarray
 NO_BIN = "no detection"
+
+
+def _lacks(desk: Desk, detector: str) -> Remark | None:
+    return lacks(desk, detector, *desk.benchmark.fitted_on(), "id")
+
+
+def _chosen(desk: Desk) -> list[str]:
+    return [name for name in desk.detectors if not _lacks(desk, name)]
 
 
 def _splits(desk: Desk, detector: str) -> list[str]:
@@ -23,7 +32,7 @@ def _splits(desk: Desk, detector: str) -> list[str]:
 
 def _edges(desk: Desk) -> Array:
     """The bins that all detectors share."""
-    pairs = [(name, split) for name in desk.detectors for split in _splits(desk, name)]
+    pairs = [(name, split) for name in _chosen(desk) for split in _splits(desk, name)]
     return acceptance.edges({f"{name} {split}": desk.uncertainty(name, split)[1] for name, split in pairs})
 
 
@@ -37,10 +46,13 @@ def columns(desk: Desk) -> tuple[Column, ...]:
     return tuple(Column(title) for title in [*_bins(desk), NO_BIN])
 
 
-def rows(desk: Desk) -> Iterator[Row]:
+def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Of each split the share of images in each bin and, where there are objects, AP of the images in it."""
     edges = _edges(desk)
     for detector in desk.detectors:
+        if lacking := _lacks(desk, detector):
+            yield lacking
+            continue
         for split in _splits(desk, detector):
             _, values = desk.uncertainty(detector, split)
             where = acceptance.bin_of(values, edges)
@@ -90,7 +102,7 @@ def _diagrams(desk: Desk) -> dict[str, list[dict[str, Any]]]:
     from saod_ray.report.figures import packed
 
     out: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
-    for detector in [name for name in desk.detectors if desk.has(name, "id")]:
+    for detector in _chosen(desk):
         each = desk.judged(detector, "id")
         for stage, sums in (("before", sums_before(each, desk.benchmark)), ("after", each.sums(desk.benchmark))):
             out[stage].append({"detector": detector, "class": "", **packed(pooled(sums))})
@@ -102,7 +114,7 @@ EXPERIMENT = Experiment(
     paper="Fig. 2, 4, A.11 and A.14",
     shows="The distribution of image-level uncertainties on ID, its severities and OOD vs. the accuracy in COCO-style "
     "AP; and reliability diagrams on ID before and after calibration.",
-    needs="detections on val and id; the histograms of shift and OOD need theirs.",
+    needs="detections on val, pseudo-ood and id; the histograms of shift and OOD need theirs.",
     heads=("detector", "split", "of"),
     columns=columns,
     rows=rows,

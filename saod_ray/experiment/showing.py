@@ -7,20 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from saod_ray.experiment import NAMES
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Outcome, Value, key_of, read
+from saod_ray.experiment.sweep import lacks
 from saod_ray.report import export
-from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, number, percent, words
+from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, percent, words
+from saod_ray.report.cells import number as plain
 from saod_ray.report.charts import IS_CHOSEN
+from saod_ray.report.data import read_results
 from saod_ray.report.experiments import Experiments, Section
 from saod_ray.report.figures import Figure, finished, picture
 from saod_ray.score.benchmark import Benchmark
 
 HEIGHT = 260  # of a chart that takes the width of its place
+GAP = 2  # characters that a column of a terminal's table takes beside its text
+PAPER = "  paper"
 
 
 def sheet(outcome: Outcome) -> Sheet:
@@ -56,34 +62,76 @@ def _best(outcome: Outcome, column: Column) -> Value:
 def _cell(column: Column, value: Value, printed: Value, is_best: bool) -> Cell:
     if column.unit == "%":
         return percent(value, is_best, beside_paper(value, printed))
-    cell = count(value) if isinstance(value, int) else number(value)
+    cell = count(value) if isinstance(value, int) else plain(value)
     return replace(cell, best=is_best, notes=() if printed is None else (f"paper {printed:g}",))
 
 
-def terminal(outcome: Outcome) -> Table:
-    """The table as a terminal shows it, the paper's values in a row of their own below those they stand beside."""
-    made = sheet(outcome)
-    table = Table(title=Text(made.caption, "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fmt: skip
-    for head in made.heads:
-        table.add_column(Text(head.title), justify="right" if head.is_number else "left", no_wrap=True)
+def blocks(outcome: Outcome, width: int) -> list[Table]:
+    """The table as a terminal of so many characters shows it: columns go side by side as far as they fit, the others
+    into further tables, which repeat the heads of the rows. No number is broken over lines."""
+    made, many = sheet(outcome), len(outcome.heads)
+    heads = _shortened([_width(outcome, made, k) for k in range(many)], width * 3 // 5)
+    parts: list[list[int]] = []
+    taken = width
+    for number in range(many, len(made.heads)):
+        wanted = _width(outcome, made, number) + GAP
+        if taken + wanted > width:
+            parts.append([])
+            taken = sum(heads) + GAP * many
+        parts[-1].append(number)
+        taken += wanted
+    return [_block(outcome, made, heads, part, is_first=not k) for k, part in enumerate(parts)]
+
+
+def _width(outcome: Outcome, made: Sheet, number: int) -> int:
+    texts = [made.heads[number].title, *(row[number].text for row in made.rows)]
+    if outcome.printed:
+        k = number - len(outcome.heads)
+        texts += [_printed(row[k]) for row in outcome.printed] if k >= 0 else [PAPER] * (number == 0)
+    return max(map(cell_len, texts))
+
+
+def _shortened(widths: list[int], room: int) -> list[int]:
+    """The widths if there is room for them, else with less and less of the widest."""
+    out = list(widths)
+    while sum(out) > max(room, len(out)):
+        out[out.index(max(out))] -= 1
+    return out
+
+
+def _block(outcome: Outcome, made: Sheet, heads: list[int], columns: list[int], is_first: bool) -> Table:
+    """Some columns; the paper's values have a row of their own below those they stand beside."""
+    title = Text(made.caption, "italic") if is_first else None
+    table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head, limit in zip(made.heads, heads, strict=False):
+        table.add_column(Text(head.title), overflow="fold", max_width=limit)
+    for number in columns:
+        table.add_column(Text(made.heads[number].title), justify="right", no_wrap=True)
     for k, row in enumerate(made.rows):
-        table.add_row(*(Text(cell.text, "bold" if cell.best else "") for cell in row))
-        beside = outcome.printed[k] if outcome.printed else []
+        cells = [*row[: len(heads)], *(row[number] for number in columns)]
+        table.add_row(*(Text(cell.text, "bold" if cell.best else "") for cell in cells))
+        beside = [outcome.printed[k][number - len(heads)] for number in columns] if outcome.printed else []
         if any(value is not None for value in beside):
-            blanks = [""] * (len(outcome.heads) - 1)
-            table.add_row("  paper", *blanks, *("" if v is None else f"{v:g}" for v in beside), style="dim")
+            table.add_row(PAPER, *[""] * (len(heads) - 1), *map(_printed, beside), style="dim")
     return table
 
 
+def _printed(value: Value) -> str:
+    return "" if value is None else f"{value:g}"
+
+
 def stored(benchmark: Benchmark, start: dict[str, Any]) -> Experiments:
-    """What the benchmark's store holds of experiments, for its report; `start` is what is chosen when it opens."""
+    """What the benchmark's store holds of experiments, for its report; `start` is what is chosen when it opens.
+
+    One of other detectors than those of results.json is as stale as one of other detections.
+    """
+    detectors = sorted(read_results(benchmark.store)["detectors"])
     fresh, stale = [], []
     for name in NAMES:
         outcome = read(benchmark.store, name)
         if outcome is None:
             continue
-        key = key_of(name, benchmark.store, benchmark.settings, outcome.detectors, outcome.partial)
-        if outcome.key == key:
+        if outcome.key == key_of(name, benchmark.store, benchmark.settings, detectors, outcome.partial):
             fresh.append(section(outcome, start))
         else:
             stale.append(name)
@@ -110,9 +158,15 @@ def figures(outcome: Outcome, start: dict[str, Any]) -> dict[str, Figure]:
 def figure_files(outcome: Outcome, desk: Desk) -> Iterator[tuple[str, bytes]]:
     """The outcome's charts as SVG and PDF by file name; one of a single detector is drawn for each of them."""
     is_chosen = any(IS_CHOSEN in str(spec) for spec in outcome.charts.values())
+    detectors = list(dict.fromkeys(row.heads[0] for row in outcome.rows))
     choices = [
-        {"detector": name, "chosen": "", "figure": "lrp", "threshold": desk.aware(name).image_threshold}
-        for name in (outcome.detectors if is_chosen else outcome.detectors[:1])
+        {"detector": name, "chosen": "", "figure": "lrp", "threshold": _threshold(desk, name)}
+        for name in (detectors if is_chosen else detectors[:1])
     ]
     for each in figures(outcome, choices[0]).values():
         yield from export.files_of(each, choices)
+
+
+def _threshold(desk: Desk, detector: str) -> float | None:
+    """u, where it can be fitted: a chart that shows it is of such detectors alone."""
+    return None if lacks(desk, detector, *desk.benchmark.fitted_on()) else desk.aware(detector).image_threshold

@@ -10,7 +10,7 @@ import numpy as np
 from saod_ray.config import ScoreSettings
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Outcome, Remark, Spec
-from saod_ray.report.judged import Judged, judge
+from saod_ray.report.judged import Judged, zero_id_misses
 from saod_ray.score import thresholds
 from saod_ray.score.daq import daq, quality
 from saod_ray.score.matching import Matches, greedy
@@ -18,7 +18,7 @@ from saod_ray.score.objects import Objects
 from saod_ray.score.split import Split
 from saod_ray.score.statistics import Statistics, statistics
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware, detection_thresholds
+from saod_ray.selfaware import SelfAware, calibrated, detection_thresholds, fit_calibrators
 
 Array = np.ndarray
 Figures = dict[str, float | None]
@@ -50,8 +50,7 @@ def drawn_over_steps(outcome: Outcome, title: str, caption: str) -> dict[str, Sp
 
 def pseudo_id(desk: Desk, detector: str) -> Split:
     """The raw detections on val's annotated images, which everything is fitted on."""
-    raw = desk.raw(detector, "val")
-    return raw.on_images(desk.objects("val").annotated()[raw.images])
+    return desk.benchmark.pseudo_id(detector, desk.raw(detector, "val"))
 
 
 def fitted_v(desk: Desk, detector: str, settings: ScoreSettings) -> Array:
@@ -115,19 +114,30 @@ def over_detection_thresholds(desk: Desk, detector: str, values: Sequence[float]
     Each value is matched anew: a calibrator is fitted on what its v keeps, and calibrated scores decide the order of
     matching. But nothing is loaded again, and each value looks at what the one before kept.
     """
-    at = [desk.aware(detector, detection_threshold=repr(v)) for v in values]
+    mine, known = desk.aware(detector), pseudo_id(desk, detector)
+    at = [_with_one_v(desk, mine, known, v) for v in values]
     sums = [_shrinking(desk, detector, split, at) for split in _splits(desk, detector)]
-    ba = _ba(desk, detector, desk.aware(detector))
+    ba = _ba(desk, detector, mine)
     return [_figures(desk, each, ba) for each in zip(*sums, strict=True)]
 
 
+def _with_one_v(desk: Desk, mine: SelfAware, known: Split, v: float) -> SelfAware:
+    """The same u with another v, and with calibrators of what this v keeps."""
+    objects, settings = desk.objects("val"), desk.settings
+    everywhere = np.full(objects.classes, v)
+    functions = fit_calibrators(known, objects, everywhere, settings, settings.tau)
+    return replace(mine, detection_thresholds=everywhere, calibrators=functions)
+
+
 def _shrinking(desk: Desk, detector: str, split: str, at: Sequence[SelfAware]) -> list[Statistics]:
-    left, out = desk.raw(detector, split), []
-    for mine in at:
-        benchmark = desk.under(**mine.settings.model_dump())
-        each = judge(benchmark, detector, split, mine, left)
-        out.append(each.sums(benchmark))
-        left = each.kept
+    each = desk.judged(detector, split, at[0])
+    out = [each.sums(desk.benchmark)]
+    for mine in at[1:]:
+        kept = reaching(each.kept, mine.detection_thresholds)
+        sure = calibrated(kept, mine.calibrators)
+        matches = greedy(sure, desk.objects("id"), desk.settings.tau, zero_id_misses(desk.benchmark, split))
+        each = replace(each, kept=kept, sure=sure, matches=matches)
+        out.append(each.sums(desk.benchmark))
     return out
 
 

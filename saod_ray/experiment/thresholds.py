@@ -40,9 +40,8 @@ def detection_thresholds() -> list[float]:
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """For each detector the values of u with its fitted v, then those of v with its fitted u."""
-    needed = ["val", "pseudo-ood"] if desk.settings.image_threshold == "pseudo-ood" else ["val"]
     for detector in desk.detectors:
-        if lacking := lacks(desk, detector, *needed, "id"):
+        if lacking := lacks(desk, detector, *desk.benchmark.fitted_on(), "id"):
             yield lacking
             continue
         values = image_thresholds(desk, detector)

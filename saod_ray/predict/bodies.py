@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image
@@ -13,7 +14,8 @@ from saod_ray.data.images import decode
 from saod_ray.errors import SaodError
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF")  # none that runs another program
-_BOUNDARY = re.compile(r'boundary="?([^";]+)"?', re.IGNORECASE)
+_BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE)
+_FILE = re.compile(rb";\s*filename\*?=", re.IGNORECASE)
 
 
 class RefusedError(Exception):
@@ -45,9 +47,10 @@ def _file_of(content_type: str, body: bytes) -> bytes:
     if boundary is None:
         raise RefusedError(400, "The form's content type names no boundary: let your HTTP library write it.")
     # RFC 2046: each part begins after a line break and the boundary, and the last boundary ends with two dashes
-    parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode("latin-1", "replace"))[1:]
+    line = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1", "replace")
+    parts = (b"\r\n" + body).split(line)[1:]
     split = [part.partition(b"\r\n\r\n") for part in parts if not part.startswith(b"--")]
-    files = [content for head, _, content in split if b"filename=" in head.lower()]
+    files = [content for head, _, content in split if _FILE.search(head)]
     if len(files) != 1:
         raise RefusedError(400, f"The form has {len(files)} files: send one image a request.")
     return files[0]
@@ -55,20 +58,33 @@ def _file_of(content_type: str, body: bytes) -> bytes:
 
 def pixels_of(data: bytes, max_pixels: int) -> np.ndarray:
     """An image's pixels; its header is asked for the size before any are made."""
+    with _no_other_limit():
+        width, height = _size(data)
+        if width * height > max_pixels:
+            raise RefusedError(
+                413, f"The image has {width:,} × {height:,} pixels, more than {max_pixels:,}: send a smaller one."
+            )
+        try:
+            return decode(data, "The image")
+        except SaodError as error:
+            raise RefusedError(400, str(error)) from None
+        except Exception as error:  # what decoding raises is about this image
+            raise RefusedError(400, f"The image cannot be decoded ({type(error).__name__}): send another.") from None
+
+
+def _size(data: bytes) -> tuple[int, int]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-                width, height = picture.size
-    except Image.DecompressionBombError:
-        raise RefusedError(413, f"The image has more than {max_pixels:,} pixels: send a smaller one.") from None
+        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
+            return picture.size
     except Exception:  # a header may be wrong in any way
         raise RefusedError(415, f"This is not an image of a known format: send {', '.join(FORMATS)}.") from None
-    if width * height > max_pixels:
-        raise RefusedError(
-            413, f"The image has {width:,} × {height:,} pixels, more than {max_pixels:,}: send a smaller one."
-        )
+
+
+@contextmanager
+def _no_other_limit() -> Iterator[None]:
+    """Without Pillow's own limit of pixels, which may be below ours."""
+    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
-        return decode(data, "The image")
-    except SaodError as error:
-        raise RefusedError(400, str(error)) from None
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before

@@ -12,11 +12,11 @@ import numpy as np
 from saod_ray.config import UseCase
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detector
+from saod_ray.detect.outcomes import outcomes
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.pictures import Picture, Wanted, prepare
 from saod_ray.errors import SaodError
 from saod_ray.predict.drawing import drawn
-from saod_ray.predict.outcomes import outcomes
 from saod_ray.predict.verdicts import Verdict
 from saod_ray.selfaware import SelfAware
 
@@ -80,15 +80,15 @@ class Setup:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         classes = self.aware._known().classes
         built = registry.build(self.entry, classes, self.weights, device, self.batch_size, threads=1)
-        return Predictor(self.aware, built)
+        return Predictor(self.aware, built, self.batch_size)
 
 
 class Predictor:
     """A detector that is ready, and its self-aware part; another detector than the one that was fitted is refused."""
 
-    def __init__(self, aware: SelfAware, detector: Detector) -> None:
+    def __init__(self, aware: SelfAware, detector: Detector, batch_size: int = 1) -> None:
         aware.refuse_other(detector.spec)
-        self._aware, self._detector = aware, detector
+        self._aware, self._detector, self._batch_size = aware, detector, batch_size
 
     def verdicts(self, images: Sequence[Image]) -> list[Verdict]:
         """The verdicts on all images; one that cannot be read or detected on is an error."""
@@ -104,7 +104,7 @@ class Predictor:
     def outcomes(self, files: Sequence[str], pictures: Sequence[Picture], draw: bool = False) -> list[Outcome]:
         """What comes of each file, whose pictures these are."""
         good = {k: each.pixels for k, each in enumerate(pictures) if each.pixels is not None}
-        detected = dict(zip(good, outcomes(self._detector, list(good.values())), strict=True))
+        detected = dict(zip(good, outcomes(self._detector, list(good.values()), self._batch_size), strict=True))
         out = []
         for k, (file, picture) in enumerate(zip(files, pictures, strict=True)):
             found = detected.get(k, picture.error or "")

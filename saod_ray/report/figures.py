@@ -91,8 +91,13 @@ def picture(name: str, spec: dict[str, Any]) -> str:
     """A specification drawn as SVG; its colour of text is that of the page it stands in."""
     fixed = spec | {"width": STATIC_WIDTH} if spec.get("width") == "container" else spec
     svg: str = vl_convert.vegalite_to_svg(fixed, vl_version=VEGA_LITE)
-    # several pictures share a page, and ids are the page's
-    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    numbers: dict[str, int] = {}
+
+    def own(found: re.Match[str]) -> str:
+        return f"{found[1]}{name}-{numbers.setdefault(found[2], len(numbers))}"
+
+    # several pictures share a page, and ids are the page's; the library goes on counting from picture to picture
+    return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', own, svg)
 
 
 def _charts(gathered: Gathered) -> Iterator[tuple[str, str, Any, int | None]]:

@@ -17,6 +17,7 @@ from saod_ray.report.data import Gathered
 from saod_ray.report.experiments import Experiments
 from saod_ray.report.figures import VEGA_LITE, figures
 from saod_ray.report.pictures import Gallery, gallery
+from saod_ray.report.sheets import Recorded
 from saod_ray.report.table import figure
 from saod_ray.store.store import Store
 
@@ -30,26 +31,27 @@ def report(gathered: Gathered, data: str | None, experiments: Experiments = NONE
 
     Pictures are shown where the images lie below `data`, or below a built-in use case's own root.
     """
-    seed = recorded_seed(gathered.benchmark.store)
-    return rendered(gathered, seed, gallery(gathered, data, seed or 0), experiments)
+    made_by = recorded(gathered.benchmark.store)
+    return rendered(gathered, made_by, gallery(gathered, data, made_by.seed or 0), experiments)
 
 
 def separate_files(gathered: Gathered, experiments: Experiments = NONE) -> Iterator[tuple[str, bytes]]:
     """The report's figures as SVG and PDF, and its tables as LaTeX, by file name."""
     yield from export.figure_files(gathered, dict(experiments.figures()))
-    yield from export.table_files(_sheets(gathered, list(sheets.ranked(gathered.results)), None))
+    yield from export.table_files(_sheets(gathered, list(sheets.ranked(gathered.results)), Recorded()))
     yield from export.table_files({section.title: section.sheet for section in experiments.sections})
 
 
-def recorded_seed(store: Store) -> int | None:
-    """The seed of the corruptions as the last run noted it; None for an import."""
+def recorded(store: Store) -> Recorded:
+    """What the last run noted of itself; nothing for an import."""
     try:
-        return int(json.loads(store.folder.read("run.json"))["settings"]["seed"])
+        run = json.loads(store.folder.read("run.json"))
+        return Recorded(int(run["settings"]["seed"]), run.get("commit"))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+        return Recorded()
 
 
-def rendered(gathered: Gathered, seed: int | None, pictures: Gallery, experiments: Experiments = NONE) -> bytes:
+def rendered(gathered: Gathered, made_by: Recorded, pictures: Gallery, experiments: Experiments = NONE) -> bytes:
     """Lay everything out. A chart of an experiment that the report has itself is not drawn twice."""
     results = gathered.results
     mine = figures(gathered)
@@ -67,7 +69,7 @@ def rendered(gathered: Gathered, seed: int | None, pictures: Gallery, experiment
         figures={name: (each.name, each.caption, Markup(each.svg)) for name, each in drawn.items()},
         specs={name: each.spec for name, each in drawn.items()},
         facts=_facts(gathered, detectors),
-        sheets=_sheets(gathered, detectors, seed),
+        sheets=_sheets(gathered, detectors, made_by),
         pictures=pictures,
         experiments=experiments,
         mine=set(mine),
@@ -87,7 +89,7 @@ def embedded(value: Any) -> Markup:
     return Markup(text)
 
 
-def _sheets(gathered: Gathered, detectors: list[str], seed: int | None) -> dict[str, Any]:
+def _sheets(gathered: Gathered, detectors: list[str], made_by: Recorded) -> dict[str, Any]:
     results = gathered.results
     ordered = sheets.ranked(results)
     paper = sheets.paper_figures(results["use_case"])
@@ -100,7 +102,7 @@ def _sheets(gathered: Gathered, detectors: list[str], seed: int | None) -> dict[
         "accuracy": figure_sheet("accuracy", "COCO's figures of the raw detections, in %", sheets.ACCURACY, ordered),
         "after": figure_sheet("after", "Figures proposed after the paper, in %", sheets.AFTER_PAPER, ordered),
         "classes": {name: sheets.classes(gathered, name) for name in detectors},
-        "provenance": sheets.provenance(results, seed),
+        "provenance": sheets.provenance(results, made_by),
         "coverage": sheets.coverage(results),
         "failures": sheets.failures(gathered),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, figure_sheet, number, percent, words
 from saod_ray.report.data import Gathered
@@ -54,7 +54,10 @@ def leaderboard(gathered: Gathered) -> Sheet:
     detectors = ranked(results)
     sheet = figure_sheet("leaderboard", _title(results), COLUMNS, detectors, paper_figures(results["use_case"]))
     other = "paper" if results["conventions"] == "official" else "official"
-    heads = [*sheet.heads, Head(f"DAQ ({other})", f"The same detections under the {other} conventions.")]
+    heads = [
+        *sheet.heads,
+        Head(f"DAQ, {other} conventions", f"DAQ of the same detections under the {other} conventions."),
+    ]
     heads += [Head("rank", "By DAQ: the interval over the resamples.", False)] * ("bootstrap" in results)
     rows = []
     for (name, figures), row in zip(detectors.items(), sheet.rows, strict=True):
@@ -176,7 +179,17 @@ def failures(gathered: Gathered) -> Sheet:
     return Sheet("failures", "Images that failed (at most 200 a detector)", heads, rows)
 
 
-def provenance(results: dict[str, Any], seed: int | None) -> Sheet:
+class Recorded(NamedTuple):
+    """What run.json says of the last run: the seed of the corruptions, and the commit of the code that ran.
+
+    It is not in results.json, which is the same wherever a store is scored.
+    """
+
+    seed: int | None = None
+    commit: str | None = None
+
+
+def provenance(results: dict[str, Any], run: Recorded) -> Sheet:
     """Where the figures come from, as name and value."""
     known = results["provenance"]
     use_case = known["use_case"]
@@ -185,11 +198,11 @@ def provenance(results: dict[str, Any], seed: int | None) -> Sheet:
         ("conventions", results["conventions"]),
         ("complete", "no: PARTIAL" if results.get("partial") else "yes"),
         ("command", score_command(results)),
-        ("seed of the corruptions", "not recorded" if seed is None else seed),
+        ("seed of the corruptions", "not recorded" if run.seed is None else run.seed),
+        ("commit of the last run", run.commit or "not recorded"),
     ]
     said += [(f"setting {name}", _plain(value)) for name, value in sorted(results["settings"].items())]
     said += [("saod-ray", known["saod_ray"]), ("python", known["python"])]
-    said += [("commit", known["commit"])] if known.get("commit") else []
     said += sorted(known["packages"].items())
     said += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case["annotations"].items())]
     said += [(f"manifest of {name}", digest) for name, digest in sorted(use_case["manifests"].items())]

@@ -20,7 +20,7 @@ from saod_ray.errors import SaodError
 from saod_ray.score import ap, bootstrap, laece, thresholds
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.bootstrap import Bootstrap, Decided, Evidence, Parts, Separation, parts_of
-from saod_ray.score.coverage import Coverage, coverage, refuse_gaps
+from saod_ray.score.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.score.daq import AFTER_PAPER_BINS, after_paper, daq, per_class, quality
 from saod_ray.score.matching import greedy
 from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, image_uncertainty, load
@@ -92,9 +92,10 @@ class Benchmark:
         """Score the detectors; those whose shards and settings were scored before are looked up."""
         found = {name: coverage(self.store, name, self.totals) for name in detectors}
         for name in detectors:
+            refuse_mixture(self.store, name)
             if not self.partial:
                 refuse_gaps(self.store, name, found[name])
-            self._refuse_unfit(name, found[name])
+            self.refuse_unfit(name, found[name], self.fitted_on())
         keys = {name: self._result_key(name) for name in detectors}
         known = {name: self._known(keys[name]) for name in detectors}
         out = {name: scored for name, scored in known.items() if scored is not None}
@@ -114,13 +115,17 @@ class Benchmark:
         arrays = self.store.cache.arrays(self._replicates_key(key))
         return None if arrays is None else Scored(**value, replicates=arrays["figures"])
 
-    def _refuse_unfit(self, detector: str, found: dict[str, Coverage]) -> None:
-        needed = ["val", "pseudo-ood"] if self.settings.image_threshold == "pseudo-ood" else ["val"]
-        for split in needed:
+    def fitted_on(self) -> list[str]:
+        """The splits that the settings fit thresholds on."""
+        return ["val", "pseudo-ood"] if self.settings.image_threshold == "pseudo-ood" else ["val"]
+
+    def refuse_unfit(self, detector: str, found: dict[str, Coverage], splits: Sequence[str]) -> None:
+        """Refuse to fit a detector that has nothing on one of these splits."""
+        for split in splits:
             if found[split]["missing"] >= found[split]["images"]:
                 raise SaodError(
                     f"'{detector}' has no detections on {split}, which thresholds are fitted on: import them first"
-                    + (", or use --image-threshold tpr-0.95." if split == "pseudo-ood" else ".")
+                    + (", or score with --image-threshold tpr-0.95." if split == "pseudo-ood" else ".")
                 )
         if not self.objects["val"].annotated().any():
             raise SaodError("val has no annotations, so no threshold can be fitted: give val annotated images.")
@@ -177,7 +182,7 @@ class Benchmark:
         pseudo_id, accuracy = self._kept(
             detector, "val", lambda part: np.repeat(annotated[part.images], np.diff(part.offsets))
         )
-        pseudo_id = pseudo_id.on_images(annotated[pseudo_id.images])
+        pseudo_id = self.pseudo_id(detector, pseudo_id)
         images, uncertainty = self._uncertainty(detector, "val", ranges)
         outside = np.empty(0)
         if settings.image_threshold == "pseudo-ood":
@@ -187,6 +192,16 @@ class Benchmark:
         fitted = fit_calibrators(pseudo_id, objects, v, settings, settings.tau)
         fitted_0 = fit_calibrators(pseudo_id, objects, v, settings, 0.0, after_paper=True)
         return Fitted(SelfAware(settings, u, v, fitted, ranges), fitted_0, accuracy)
+
+    def pseudo_id(self, detector: str, val: Split) -> Split:
+        """The part of val that everything is fitted on: its annotated images, of which a partial store may have none."""
+        found = val.on_images(self.objects["val"].annotated()[val.images])
+        if not len(found.images):
+            raise SaodError(
+                f"'{detector}' has no detections on val's annotated images, which thresholds are fitted on: complete "
+                f"it with `{self.store.completing(detector, 'val')}`."
+            )
+        return found
 
     def _look(self, detector: str, split: str, fitted: Fitted) -> _Seen:
         images, uncertainty = self._uncertainty(detector, split, fitted.selfaware.ranges)

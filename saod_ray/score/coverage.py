@@ -7,6 +7,7 @@ from typing import TypedDict
 from saod_ray.config import source_of
 from saod_ray.errors import SaodError, some
 from saod_ray.store.store import Store
+from saod_ray.store.units import RUN
 
 
 class Coverage(TypedDict):
@@ -45,3 +46,13 @@ def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None
     over = [split for split, each in found.items() if each["missing"] < 0]
     if over:
         raise SaodError(f"'{detector}' has images twice in {some(over)}: run `saod-ray verify {store.uri}`.")
+
+
+def refuse_mixture(store: Store, detector: str) -> None:
+    """Refuse detections that runs made with more than one version of a detector."""
+    pages = [page for split in store.splits for page in store.pages(detector, split) if page.origin.kind == RUN]
+    if len(versions := {page.origin.file for page in pages}) > 1:
+        raise SaodError(
+            f"'{detector}' in {store.uri} has detections of {len(versions)} versions of its weights, options or packages: "
+            f"make one of them anew with `{store.run_command(detector, 'val')} --replace`."
+        )

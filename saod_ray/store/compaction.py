@@ -17,33 +17,37 @@ IMAGES = 4096  # of a large shard; no unit of a run reaches over the end of one
 
 
 def compact(store: Store, detector: str, split: str, images: int, fingerprint: str, key: Callable[[Unit], str]) -> int:
-    """Put a split's shards together, wherever all images of a large one are there; returns how many were written."""
+    """Put a split's shards together, wherever all images of a large one are there; returns how many were written.
+
+    Elsewhere shards that overlap are put together, so that no image is there twice.
+    """
     written, is_whole = 0, True
     listed = ledger.pages(store.folder, detector, split)
     for start in range(0, images, IMAGES):
-        unit = Unit(split, start, min(start + IMAGES, images))
-        pages = _within(listed, unit, key)
-        if _is_one(pages, unit):
-            continue
-        if not _covers(pages, unit):
-            is_whole = False
-            continue
-        try:
-            rows = _joined(store, pages)
-        except SaodError:
-            if _is_one(
-                _within(ledger.pages(store.folder, detector, split), unit, key), unit
-            ):  # another run put them together meanwhile
-                continue
-            raise
-        shard = store.write_shard(detector, split, key(unit), rows)
-        origin = Origin(RUN, fingerprint, key(unit))
-        ledger.write_page(
-            store.folder, Page(detector=detector, split=split, unit=unit.name, origin=origin, shards=[shard])
-        )
-        written += 1
+        large = Unit(split, start, min(start + IMAGES, images))
+        pages = _within(listed, large, key)
+        is_all = [unit for unit, _ in _chains(pages, is_touching=True)] == [large]
+        is_whole &= is_all
+        for unit, parts in _chains(pages, is_touching=is_all):
+            if len(parts) > 1:
+                _put_together(store, unit, parts, fingerprint, key)
+                written += 1
     clean(store, detector, split, is_whole)
     return written
+
+
+def _put_together(store: Store, unit: Unit, pages: list[Page], fingerprint: str, key: Callable[[Unit], str]) -> None:
+    detector, split = pages[0].detector, unit.split
+    try:
+        rows = _joined(store, pages)
+    except SaodError:
+        now = _within(ledger.pages(store.folder, detector, split), unit, key)
+        if [page.unit for page in now] == [unit.name]:  # another run put them together meanwhile
+            return
+        raise
+    shard = store.write_shard(detector, split, key(unit), rows)
+    origin = Origin(RUN, fingerprint, key(unit))
+    ledger.write_page(store.folder, Page(detector=detector, split=split, unit=unit.name, origin=origin, shards=[shard]))
 
 
 def clean(store: Store, detector: str, split: str, is_whole: bool) -> None:
@@ -73,17 +77,17 @@ def _within(listed: list[Page], unit: Unit, key: Callable[[Unit], str]) -> list[
     return sorted((page for page in found if page.unit not in gone), key=lambda page: page.unit)
 
 
-def _is_one(pages: list[Page], unit: Unit) -> bool:
-    return [page.unit for page in pages] == [unit.name]
-
-
-def _covers(pages: list[Page], unit: Unit) -> bool:
-    at = unit.start
-    for part in [Unit.named(unit.split, page.unit) for page in pages]:
-        if part.start > at:
-            return False
-        at = part.stop
-    return at == unit.stop
+def _chains(pages: list[Page], is_touching: bool) -> list[tuple[Unit, list[Page]]]:
+    """Pages that overlap, or touch where that counts, and the images from their first to their last."""
+    chains: list[tuple[Unit, list[Page]]] = []
+    for page in pages:
+        unit = Unit.named(page.split, page.unit)
+        if chains and unit.start < chains[-1][0].stop + is_touching:
+            whole, before = chains[-1]
+            chains[-1] = (whole._replace(stop=max(whole.stop, unit.stop)), [*before, page])
+        else:
+            chains.append((unit, [page]))
+    return chains
 
 
 def _joined(store: Store, pages: list[Page]) -> Rows:

@@ -7,12 +7,14 @@ A shard that no page lists does not exist. A page is replaced in one rename, so 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import PurePath
 
 import msgspec
 
 from saod_ray.files import Folder
 from saod_ray.store import records
 from saod_ray.store.records import Record
+from saod_ray.store.units import is_of_run
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -59,8 +61,13 @@ def write_page(folder: Folder, page: Page) -> None:
 def pages(folder: Folder, detector: str, split: str) -> list[Page]:
     """The pages of a detector's split, by name; read again when another run puts shards together meanwhile."""
     base = f"ledger/{detector}/{split}"
-    remedy = "delete it and import that split again"
     while True:
         names = [f"{base}/{name}" for name in folder.list(base) if name.endswith(".json")]
         with suppress(FileNotFoundError):
-            return [records.read(folder, name, Page, remedy) for name in names]
+            return [records.read(folder, name, Page, _remedy(name)) for name in names]
+
+
+def _remedy(name: str) -> str:
+    """What to do about a damaged page: a run makes its own again."""
+    again = "run the same command" if is_of_run(PurePath(name).stem) else "import that split"
+    return f"delete it and {again} again"

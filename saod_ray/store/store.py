@@ -20,6 +20,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from saod_ray.config import UseCase, source_of, split_names, val_shift
@@ -30,7 +31,7 @@ from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.manifests import Built, Description
 from saod_ray.store.rows import Rows
-from saod_ray.store.units import RUN, superseded
+from saod_ray.store.units import is_of_run, superseded
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,6 +67,10 @@ class Store:
     def absolute(self) -> str:
         """Where it is, for processes that work elsewhere."""
         return self.uri if "://" in self.uri else str(Path(self.uri).resolve())
+
+    def identity(self) -> str:
+        """What tells this store from another one that lies at the same place on another machine."""
+        return hashlib.sha256(self.folder.read("use-case.json")).hexdigest()
 
     @classmethod
     def of_use_case(cls, uri: str, case: UseCase) -> Store:
@@ -117,7 +122,7 @@ class Store:
 
     def extra_splits(self, detector: str) -> list[str]:
         """Those of `val_shift` that the detector has images of."""
-        return [split for split in self.val_shift if self.pages(detector, split)]
+        return [split for split in self.val_shift if self.folder.list(f"ledger/{detector}/{split}")]
 
     def manifest(self, source: str) -> Manifest:
         """The images and objects of val, id or ood."""
@@ -131,12 +136,22 @@ class Store:
 
     def run_command(self, detector: str, split: str) -> str:
         """What to type so that a run makes what is missing of a split."""
-        place = f"saod-ray run --use-case {quote(self.description.name)} --detectors {detector}"
+        case, detectors = self._typed().get(detector, (self.description.name, detector))
+        place = f"saod-ray run --use-case {quote(case)} --detectors {quote(detectors)}"
         return f"{place} --store {quote(self.uri)}" + " --with-val-shift" * (split in self.val_shift)
+
+    def _typed(self) -> dict[str, list[str]]:
+        """Detector → the use case and the detectors that were typed when it was last run, where that is known."""
+        try:
+            record = msgspec.json.decode(self.folder.read("run.json"))
+            return msgspec.convert(record.get("typed", {}), dict[str, list[str]])
+        except (FileNotFoundError, AttributeError, msgspec.MsgspecError):
+            return {}
 
     def completing(self, detector: str, split: str) -> str:
         """What to type so that a split's missing images come: a run where runs made the others."""
-        is_run = any(page.origin.kind == RUN for each in self.splits for page in self.pages(detector, each))
+        names = [name for each in self.splits for name in self.folder.list(f"ledger/{detector}/{each}")]
+        is_run = any(is_of_run(name.removesuffix(".json")) for name in names)
         return self.run_command(detector, split) if is_run else self.import_command(detector, split)
 
     def images(self, split: str, unit: str) -> pl.DataFrame:

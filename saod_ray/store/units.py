@@ -45,6 +45,15 @@ class Unit(NamedTuple):
         return int(self.split.partition("-c")[2] or 0)
 
 
+def is_of_run(name: str) -> bool:
+    """Whether a page's name is that of a run's unit.
+
+    >>> is_of_run("00000000-00000128"), is_of_run("all")
+    (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
 def superseded(pages: Sequence[Page]) -> list[Page]:
     """The pages of runs whose images all lie within another page's: the larger one holds the same rows."""
     mine = [(Unit.named(page.split, page.unit), page) for page in pages if page.origin.kind == RUN]

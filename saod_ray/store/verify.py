@@ -43,7 +43,9 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
     image_ids = _image_ids(store, problems)
     shards: list[Shard] = []
     for done, (detector, split) in enumerate(jobs, 1):
-        found = store.pages(detector, split)
+        found = _pages(store, detector, split, problems)
+        if found is None:
+            continue
         seen = [_shard(store, page, shard, problems) for page in found for shard in page.shards]
         shards += [shard for page in found for shard in page.shards]
         wanted = image_ids.get(source_of(split))
@@ -57,6 +59,16 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
             progress(done, len(jobs))
     images, detections = sum(shard.images for shard in shards), sum(shard.detections for shard in shards)
     return Verdict(len(shards), images, detections, problems, notes)
+
+
+def _pages(store: Store, detector: str, split: str, problems: list[Problem]) -> list[Page] | None:
+    """What the ledger says of a split; None and a problem where it is damaged."""
+    try:
+        return store.pages(detector, split)
+    except SaodError as error:
+        what, _, repair = str(error).rpartition(": ")
+        problems.append(Problem(f"ledger/{detector}/{split}", what, repair.rstrip(".")))
+        return None
 
 
 def _image_ids(store: Store, problems: list[Problem]) -> dict[str, np.ndarray]:
@@ -122,5 +134,6 @@ def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: 
             Problem(where, f"has images that the use case does not ({some(strangers)})", f"{command} --replace")
         )
     if len(twice):
-        problems.append(Problem(where, f"has images twice ({some(twice)})", f"{command} --replace"))
+        again = command if command.startswith("saod-ray run") else f"{command} --replace"
+        problems.append(Problem(where, f"has images twice ({some(twice)})", again))
     return problems

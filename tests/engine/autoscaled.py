@@ -13,6 +13,7 @@ import ray
 from toy_runs import done, job
 
 from saod_ray.engine.cluster import connected
+from saod_ray.engine.plan import Asked
 from saod_ray.engine.run import Sizes
 
 PATIENCE = 90.0  # seconds until nodes are gone
@@ -28,7 +29,7 @@ def main(address: str, data: str, store: str) -> None:
     with connected(address):
         before = nodes_with_gpus()
         work = job(Path(data), Path(store), {"a": {"seconds": 0.8}})
-        receipts = done(work, sizes, limit=4, told=lambda receipt: seen.append(nodes_with_gpus()))
+        receipts = done(work, sizes, asked=Asked(4), told=lambda receipt: seen.append(nodes_with_gpus()))
         until = time.monotonic() + PATIENCE
         while nodes_with_gpus() and time.monotonic() < until:
             time.sleep(0.5)

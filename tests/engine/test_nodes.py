@@ -14,6 +14,7 @@ from toy_runs import PER_DETECTOR, done, failed, files, job, tiny
 
 from saod_ray.engine import stream
 from saod_ray.engine.cluster import QUIET, connected
+from saod_ray.engine.plan import Asked
 from saod_ray.engine.run import Sizes
 from saod_ray.engine.stream import Stream
 from saod_ray.engine.workers import Receipt
@@ -77,7 +78,7 @@ def test_pools_of_gpus(data, tmp_path) -> None:
         receipts = done(
             job(data, tmp_path / "store", detectors),
             Sizes(actors=(1, 2), group=1, batch_size=2, unit_images=2),
-            limit=2,
+            asked=Asked(2),
         )
         until = time.monotonic() + 60
         while ray.available_resources().get("GPU") != 2:

@@ -27,7 +27,8 @@ from toy_runs import PER_DETECTOR, contents, done, failed, files, job, own_copy,
 from saod_ray.engine import pool, run, stream
 from saod_ray.engine.cluster import connected
 from saod_ray.engine.pictures import prepare
-from saod_ray.engine.run import Sizes
+from saod_ray.engine.plan import Asked
+from saod_ray.engine.run import Scope, Sizes
 from saod_ray.engine.stream import DEATHS, FATAL, Limits
 from saod_ray.engine.workers import Crew, Receipt
 from saod_ray.errors import SaodError
@@ -82,7 +83,7 @@ def whole(store: Path, detectors: list[str]) -> None:
 )
 def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, sizes) -> None:
     work = job(data, tmp_path / "store")
-    made = work.plan(None, sizes, False)
+    made = work.plan(sizes)
     np.random.default_rng(sizes.unit_images).shuffle(made.work)  # type: ignore[arg-type]
     done(work, sizes, made=made)
     whole(tmp_path / "store", ["a", "b", "c"])
@@ -93,7 +94,7 @@ def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, sizes)
 def test_a_finished_store_plans_nothing_and_writes_nothing(data, plain) -> None:
     before = stamps(plain)
     work = job(data, plain)
-    made = work.plan(None, Sizes(), False)
+    made = work.plan(Sizes())
     assert made.work == [] and made.stale == [] and made.cached == dict.fromkeys("abc", PER_DETECTOR)
     assert done(work) == []
     assert stamps(plain) == before
@@ -102,10 +103,10 @@ def test_a_finished_store_plans_nothing_and_writes_nothing(data, plain) -> None:
 def test_a_limit_and_then_all(data, plain, tmp_path) -> None:
     work = job(data, tmp_path / "store")
     assert sum(
-        each.images for each in done(work, Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=2), limit=3)
+        each.images for each in done(work, Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=2), asked=Asked(3))
     ) == 3 * 3 * len(SPLITS)
     before = stamps(tmp_path / "store")
-    assert done(work, limit=3) == [] and stamps(tmp_path / "store") == before
+    assert done(work, asked=Asked(3)) == [] and stamps(tmp_path / "store") == before
     assert sum(each.images for each in done(work)) == 3 * (PER_DETECTOR - 3 * len(SPLITS))
     assert files(tmp_path / "store") == files(plain)
 
@@ -113,7 +114,11 @@ def test_a_limit_and_then_all(data, plain, tmp_path) -> None:
 def test_a_changed_option_redoes_that_detector_alone(data, plain, tmp_path) -> None:
     shutil.copytree(plain, tmp_path / "store")
     before = stamps(tmp_path / "store")
-    receipts = done(job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}}))
+    changed = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}})
+    with pytest.raises(SaodError, match=r"holds detections of 'b' on val that were made with other weights.*--replace"):
+        changed.plan(Sizes())
+    assert stamps(tmp_path / "store") == before
+    receipts = done(changed, asked=Asked(replace=True))
     assert {each.detector for each in receipts} == {"b"} and sum(each.images for each in receipts) == PER_DETECTOR
     whole(tmp_path / "store", ["a", "b", "c"])
     after = stamps(tmp_path / "store")
@@ -128,7 +133,7 @@ def test_all_detectors_of_a_store_have_one_seed(data, plain, tmp_path) -> None:
     shutil.copytree(plain, tmp_path / "store")
     with pytest.raises(SaodError, match=r"The corrupted images of '[ab]' .* were made with another --seed"):
         job(data, tmp_path / "store", {"c": {"shift": 2.0}}, seed=1)
-    made = job(data, tmp_path / "store", seed=1).plan(None, Sizes(), False)
+    made = job(data, tmp_path / "store", seed=1).plan(Sizes(), Asked(replace=True))
     assert {each.unit.split for each in made.work} == {"id-c1", "id-c3", "id-c5"} == {p.split for p in made.stale}
     assert all(each.detectors == ("a", "b", "c") for each in made.work)
 
@@ -137,9 +142,9 @@ def test_a_limit_leaves_alone_what_lies_beyond_it(data, plain, tmp_path) -> None
     shutil.copytree(plain, tmp_path / "store")
     before = stamps(tmp_path / "store")
     changed = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}})
-    with pytest.raises(SaodError, match="has images of 'b' on val beyond --limit that were made with other weights"):
-        changed.plan(3, Sizes(), False)
-    made = job(data, tmp_path / "store").plan(3, Sizes(), retry_failed=True)
+    with pytest.raises(SaodError, match="detections of 'b' on val beyond --limit that were made with other weights"):
+        changed.plan(Sizes(), Asked(3, replace=True))
+    made = job(data, tmp_path / "store").plan(Sizes(), Asked(3, retry_failed=True))
     assert made.work == [] and made.stale == []
     assert stamps(tmp_path / "store") == before
 
@@ -148,8 +153,13 @@ def test_a_run_scores_all_detectors_that_are_complete(data, plain, tmp_path) -> 
     shutil.copytree(plain, tmp_path / "store")
     next((tmp_path / "store" / "ledger" / "b" / "ood").iterdir()).unlink()
     mine = job(data, tmp_path / "store", {"c": {"shift": 2.0}})
-    assert mine.scored(partial=False) == ["a", "c"]
-    assert mine.scored(partial=True) == ["a", "b", "c"]
+    assert mine.scope(is_limited=False) == Scope(["a", "c"], is_partial=False, is_trial=False)
+    assert mine.scope(is_limited=True) == Scope(["a", "c"], is_partial=False, is_trial=False)
+    trial = job(data, tmp_path / "store", {"b": {"shift": 1.0}, "d": {}})
+    assert trial.scope(is_limited=True) == Scope(["b", "d"], is_partial=True, is_trial=True)
+    for name in "ac":
+        shutil.rmtree(tmp_path / "store" / "ledger" / name)
+    assert trial.scope(is_limited=True) == Scope(["b", "d"], is_partial=True, is_trial=False)
 
 
 def test_a_shard_that_was_deleted_is_made_again(data, plain, tmp_path) -> None:
@@ -167,8 +177,8 @@ def test_imported_detections_are_not_touched(data, tmp_path) -> None:
     (tmp_path / "found.json").write_text("[]")
     case = UseCase.load("shapes", str(data))
     import_results(str(tmp_path / "store"), case, "b", "id", tmp_path / "found.json")
-    with pytest.raises(SaodError, match="imported detections of 'b' on id"):
-        job(data, tmp_path / "store").plan(None, Sizes(), False)
+    with pytest.raises(SaodError, match="detections of 'b' on id that were imported"):
+        job(data, tmp_path / "store").plan(Sizes())
 
 
 # detectors that misbehave --------------------------------------------------------------------------------------------
@@ -199,7 +209,7 @@ def test_an_image_that_ends_its_process_is_found(data, plain, tmp_path, how) -> 
     work = job(data, store, {"a": {}, "b": {"shift": 1.0, how: [fatal]}, "c": {"shift": 2.0}})
     sizes = Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=4)
     receipts: list = []
-    facts = run.stream(work, work.plan(None, sizes, False), sizes, receipts.append)
+    facts = run.stream(work, work.plan(sizes), sizes, receipts.append)
     work.compact()
     whole(store, ["a", "b", "c"])
     assert failed(store, "b") == {("id", 2_000_003): FATAL}
@@ -276,7 +286,7 @@ def test_bad_images(data, tmp_path) -> None:
     # a file that appears later is looked at when it is asked for
     (place / f"{7:06d}.jpg").write_bytes(kept)
     assert done(job(root, store, {"a": {}})) == []
-    again = done(job(root, store, {"a": {}}), retry_failed=True)
+    again = done(job(root, store, {"a": {}}), asked=Asked(retry_failed=True))
     assert {each.unit.split for each in again} == {split for split, _ in reasons}
     whole(store, ["a"])
     assert {image for split, image in failed(store, "a") if split == "id"} == {2_000_007}
@@ -393,7 +403,7 @@ def test_a_disk_that_is_full_for_a_while_and_for_good(data, plain, small_disk, t
     from saod_ray.config import UseCase
 
     work = run.Job.of(UseCase.load("shapes", str(data)), str(store), str(file), tmp_path, 0)
-    done(work, Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=2), limit=2)
+    done(work, Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=2), asked=Asked(2))
     before = files(store)
     ballast = fill(small_disk)
     with pytest.raises(

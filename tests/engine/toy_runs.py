@@ -14,7 +14,7 @@ from toys import content
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.data.images import decode
 from saod_ray.data.shapes import Recipe, make
-from saod_ray.engine.plan import Plan
+from saod_ray.engine.plan import ALL, Asked, Plan
 from saod_ray.engine.run import Job, Sizes, stream
 from saod_ray.engine.workers import Receipt
 from saod_ray.report.results import encoded, results
@@ -59,14 +59,13 @@ def job(data: Path, store: Path, detectors: dict[str, dict[str, Any]] | None = N
 def done(
     work: Job,
     sizes: Sizes | None = None,
-    limit: int | None = None,
-    retry_failed: bool = False,
+    asked: Asked = ALL,
     made: Plan | None = None,
     told: Callable[[Receipt], None] = lambda receipt: None,
 ) -> list[Receipt]:
     """Run on the cluster that is connected, as the command does."""
     sizes = sizes or Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=5)
-    made = made or work.plan(limit, sizes, retry_failed)
+    made = made or work.plan(sizes, asked)
     receipts: list[Receipt] = []
 
     def tell(receipt: Receipt) -> None:
@@ -75,8 +74,7 @@ def done(
 
     if made.work:
         stream(work, made, sizes, tell)
-    if limit is None:
-        work.compact()
+    work.compact()
     return receipts
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from conftest import saod_ray
-from usecases import import_all, random_use_case
+from experiment_stores import two_detectors, with_columns
 
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.engine.plan import Inputs, plan
@@ -32,41 +32,17 @@ from saod_ray.score.matching import greedy
 from saod_ray.score.order import class_order
 from saod_ray.store import ledger
 from saod_ray.store.importing import import_results
-from saod_ray.store.ledger import Origin, Page
+from saod_ray.store.ledger import Origin
 from saod_ray.store.rows import Rows
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 from saod_ray.store.verify import verify
 
-SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
-EXTRA = ("avg_entropy", "max_class_entropy", "variance")
-
-
-def with_columns(store: Store, detector: str, names: tuple[str, ...], seed: int = 0) -> None:
-    """Give a detector's detections more columns, as a run of a probabilistic or sigmoid-based one has them."""
-    rng = np.random.default_rng(seed)
-    for split in SPLITS:
-        rows = store.read_shard(detector, split, store.pages(detector, split)[0].shards[0])
-        more = {
-            name: rng.integers(1, 9, (rows.detections, 4) if name == "variance" else rows.detections) / 8
-            for name in names
-        }
-        columns = rows.columns | {name: values.astype(np.float32) for name, values in more.items()}
-        changed = Rows(rows.image_id, rows.offsets, columns, rows.status, rows.error, rows.corruption)
-        shard = store.write_shard(detector, split, "0" * 32, changed)
-        listed = Page(detector=detector, split=split, unit="all", origin=Origin("import", "x", "0"), shards=[shard])
-        ledger.write_page(store.folder, listed)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A use case, and a store with a plain detector `atss` and one `nll-rcnn` that has every column."""
-    place = tmp_path_factory.mktemp("case")
-    random_use_case(place, 4)
-    for detector in ("atss", "nll-rcnn"):
-        import_all(str(place / "store"), place, detector)
-    with_columns(Store.open(str(place / "store")), "nll-rcnn", EXTRA)
-    return place
+    return two_detectors(tmp_path_factory.mktemp("case"))
 
 
 @pytest.fixture
@@ -264,7 +240,7 @@ def test_files_are_the_same_bytes_in_another_store(desk, folder, tmp_path) -> No
     other = Desk(Store.open(str(tmp_path / "other")), ScoreSettings(), ["atss", "nll-rcnn"])
     for name in ("uncertainty", "oracle", "reliability"):
         assert perform(find(name), desk).json() == perform(find(name), other).json()
-        assert json.loads(perform(find(name), desk).json())["format"] == 1
+        assert json.loads(perform(find(name), desk).json())["format"] == 2
 
 
 def test_the_papers_tables_fit_the_experiments(desk) -> None:
@@ -369,6 +345,19 @@ def test_one_command_writes_table_and_figures(desk, tmp_path) -> None:
     assert json.loads(printed.stdout) == json.loads(outcome.json())
     shown = [line.split()[0] for line in result.stdout.splitlines() if line.strip().startswith(("atss", "nll"))]
     assert len(shown) == len(outcome.rows)
+
+
+def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(desk) -> None:
+    assert saod_ray("score", desk.store.uri).returncode == 0
+    gathered = gather(Store.open(desk.store.uri))
+    known = gathered.benchmark, chosen_first(gathered)
+    perform(find("ood-subsets"), desk)
+    assert [each.name for each in stored(*known).sections] == ["ood-subsets"]
+    perform(find("ood-subsets"), Desk(desk.store, desk.settings, ["atss"]))
+    left = stored(*known)
+    assert (left.sections, left.stale) == ((), ("ood-subsets",))
+    text = page.report(gathered, None, left).decode()
+    assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> makes them again" in text
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from saod_ray.experiment import ablation, calibrators, detection_threshold, find
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Row, perform
 from saod_ray.experiment.sweep import over_detection_thresholds, over_image_thresholds
+from saod_ray.score import matching
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.store.store import Store
 
@@ -85,6 +87,22 @@ def test_u_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen,
     for u, found in zip(values, over_image_thresholds(desk, "d", values), strict=True):
         assert same([found[name] for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
     shutil.rmtree(folder)
+
+
+def test_matching_is_not_repeated_for_each_u(tmp_path, monkeypatch) -> None:
+    desk = Desk(made(tmp_path, (3, 1)), ScoreSettings(), ["d"])
+    values, matched, real = thresholds.image_thresholds(desk, "d"), [], matching.greedy
+
+    def counted(split: Any, *args: Any, **options: Any) -> Any:
+        matched.append(split)
+        return real(split, *args, **options)
+
+    desk.aware("d")  # fitting matches, too
+    for module in list(sys.modules.values()):
+        if getattr(module, "greedy", None) is real:
+            monkeypatch.setattr(module, "greedy", counted)
+    assert len(over_image_thresholds(desk, "d", values)) == 21
+    assert len(matched) == len(["id", "id-c1", "id-c3", "id-c5"])
 
 
 @settings(max_examples=8)

@@ -213,6 +213,21 @@ def test_nothing_sticks_out(opened) -> None:
     assert contrast(label, paper) > 7
 
 
+@pytest.mark.parametrize("opened", [{"viewport": {"width": 420, "height": 800}}], indirect=True)
+def test_words_in_tables_are_not_broken_on_a_telephone(opened) -> None:
+    lines = opened.eval_on_selector_all(
+        "#experiment-ablation td:not(.number)",
+        """cells => cells.map(cell => {
+            const text = document.createRange();
+            text.selectNodeContents(cell);
+            return [cell.textContent, text.getClientRects().length];
+        })""",
+    )
+    assert len(lines) > 20
+    for text, many in lines:
+        assert many <= len(text.replace("-", " ").split()), text
+
+
 def contrast(one: str, two: str) -> float:
     """Of two colours as a browser writes them, by WCAG."""
 

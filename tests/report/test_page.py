@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from report_stores import ERROR, FILE, NASTY, nasty_store
 
 from saod_ray.config import ScoreSettings, UseCase
+from saod_ray.experiment import paper
 from saod_ray.report import acceptance
 from saod_ray.report.data import gather
+from saod_ray.report.figures import figures
 from saod_ray.report.judged import judge
-from saod_ray.report.page import embedded
-from saod_ray.report.sheets import leaderboard, paper_figures
+from saod_ray.report.page import embedded, recorded
+from saod_ray.report.sheets import leaderboard, paper_figures, provenance
 from saod_ray.report.table import COLUMNS, figure
 from saod_ray.score import thresholds
 from saod_ray.score.uncertainty import NO_DETECTION
@@ -164,6 +166,16 @@ def test_the_same_bytes_for_the_same_results(store, text, tmp_path) -> None:
     assert (tmp_path / "r.html").read_text() == text
 
 
+def test_a_picture_does_not_depend_on_those_drawn_before_it(store) -> None:
+    gathered = gather(Store.open(str(store)))
+    once, again = figures(gathered), figures(gathered)
+    assert {name: each.svg for name, each in once.items()} == {name: each.svg for name, each in again.items()}
+    for each in once.values():
+        named = set(re.findall(r' id="([^"]+)"', each.svg))
+        assert set(re.findall(r"url\(#([^)]+)\)", each.svg)) <= named
+    assert any("url(#" in each.svg for each in once.values())
+
+
 def test_without_images(store, tmp_path, page) -> None:
     assert saod_ray("report", store, "--out", tmp_path / "r.html").returncode == 0
     found = Page((tmp_path / "r.html").read_text())
@@ -235,7 +247,7 @@ def test_six_detectors_are_small_enough(six, tmp_path) -> None:
 def test_intervals_stand_below_their_figures(six) -> None:
     gathered = gather(Store.open(str(six)))
     sheet = leaderboard(gathered)
-    assert [head.title for head in sheet.heads][-2:] == ["DAQ (official)", "rank"]
+    assert [head.title for head in sheet.heads][-2:] == ["DAQ, official conventions", "rank"]
     for row in sheet.rows:
         known = gathered.results["detectors"][row[0].text]["intervals"]
         low, high = known["ood"]["ba"]
@@ -336,6 +348,9 @@ def test_the_paper_is_shown_where_it_is_the_papers() -> None:
         85.8,
     )
     assert paper_figures("shapes") == {}
+    for use_case in ("gen", "av"):  # the same AP as the experiment's table has
+        known = {heads[0]: row["val"] for heads, row in paper.printed("accuracy", use_case).items()}
+        assert {name: each["accuracy"]["val"]["ap"] for name, each in paper_figures(use_case).items()} == known
     for use_case in ("gen", "av"):  # its figures hang together: transcription errors would show
         for each in paper_figures(use_case).values():
             if "daq" in each:
@@ -345,6 +360,29 @@ def test_the_paper_is_shown_where_it_is_the_papers() -> None:
                 for where in ("id", "shift"):
                     idq = thresholds.harmonic(100 - each[where]["lrp"], 100 - each[where]["laece"])
                     assert idq == pytest.approx(each[where]["idq"], abs=0.11)
+
+
+def test_the_run_says_its_seed_and_commit(store, tmp_path) -> None:
+    def said(run: str | None) -> dict[str, str]:
+        if run is not None:
+            opened.folder.put("run.json", run.encode())
+        return {row[0].text: row[1].text for row in provenance(results, recorded(opened)).rows}
+
+    shutil.copytree(store, tmp_path / "copy")
+    opened = Store.open(str(tmp_path / "copy"))
+    results = json.loads(opened.folder.read("results.json"))
+    assert "commit" not in json.dumps(results["provenance"])  # results are the same wherever a store is scored
+    nothing = ("not recorded", "not recorded")
+    keys = ("seed of the corruptions", "commit of the last run")
+    for run, expected in (
+        (None, nothing),
+        ("{", nothing),
+        ('{"settings": {"seed": 7}}', ("7", "not recorded")),
+        ('{"settings": {"seed": 0}, "commit": null}', ("0", "not recorded")),
+        ('{"settings": {"seed": 0}, "commit": "abc-dirty"}', ("0", "abc-dirty")),
+    ):
+        found = said(run)
+        assert tuple(found[key] for key in keys) == expected
 
 
 @pytest.mark.parametrize("splits", [("val", "pseudo-ood"), ("val", "pseudo-ood", "id"), ("val", "pseudo-ood", "ood")])

@@ -21,6 +21,10 @@ _HOST = socket.gethostname()
 _LEFTOVER = re.compile(rf"\.{re.escape(_HOST)}-(?P<pid>\d+)-[0-9a-f]{{8}}\.tmp$")
 
 
+class BadNameError(SaodError):
+    """A file that no second try would reach, because its name can be none."""
+
+
 class Folder:
     """A folder on any filesystem that pyarrow opens. Paths are relative to it."""
 
@@ -53,9 +57,12 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """The whole file; FileNotFoundError when it is absent."""
-        with self._guard("read", name), self._filesystem.open_input_stream(self.path(name), compression=None) as stream:
-            data: bytes = stream.read()
-            return data
+        with self._guard("read", name):
+            if self.is_local:
+                return Path(self.path(name)).read_bytes()  # of any name; pyarrow knows those in UTF-8 alone
+            with self._filesystem.open_input_stream(self.path(name), compression=None) as stream:
+                data: bytes = stream.read()
+                return data
 
     def open(self, name: str) -> pa.NativeFile:
         """A seekable file for reading; local ones are mapped into memory."""
@@ -201,10 +208,11 @@ class Folder:
             yield
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a null byte in a name
+        except (OSError, ValueError, pa.ArrowException) as error:
             errno = getattr(error, "errno", None)
             reason = os.strerror(errno) if errno else str(error).splitlines()[0]
-            raise SaodError(
+            kind = BadNameError if isinstance(error, ValueError) else SaodError  # for instance a null byte in a name
+            raise kind(
                 f"{self.shown(name)} cannot be {verb} ({reason}): mend that and run the same command again."
             ) from None
 

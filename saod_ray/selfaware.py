@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,6 +120,11 @@ class SelfAware:
             raise SaodError(str(error)) from None
         except KeyError as error:
             raise SaodError(f"it says nothing of the class {error}") from None
+        if len(set(file.classes)) < len(file.classes):
+            raise SaodError("it names a class twice")
+        numbers = [file.image_threshold, *(each for each in v if each is not None), *chain(*file.ranges or ())]
+        if not np.isfinite(numbers).all():
+            raise SaodError("a threshold or a range is not finite")
         if settings.uncertainty == "joint-entropy-normalised" and file.ranges is None:
             raise SaodError("it lacks the `ranges` that its uncertainty is normalised by")
         whose = Identity(file.detector, file.use_case, tuple(file.classes), file.fingerprint, file.origin)
@@ -140,7 +146,7 @@ class SelfAware:
             return cls.of_json(msgspec.json.decode(Path(path).read_bytes()))
         except FileNotFoundError:
             raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, SaodError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SaodError) as error:
             reason = str(error).rstrip(".")
             raise SaodError(
                 f"{path} is not a self-aware detector that can be used ({reason}): score the store again."
@@ -187,7 +193,7 @@ class SelfAware:
         """Refuse a detector that is not the one whose detections this was fitted on."""
         mine = self._known()
         if mine.fingerprint is None:
-            what = {"import": "imported detections", "mixed": "detections of more than one version of it"}
+            what = {"import": "imported detections", "mixed": "detections of which some were imported"}
             raise SaodError(
                 f"This self-aware detector of '{mine.detector}' was fitted on {what.get(mine.origin, mine.origin)}, so "
                 "that nothing says which weights it is for: run the detector with `saod-ray run` and take the file "

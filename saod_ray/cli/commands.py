@@ -49,7 +49,9 @@ def main(args: list[str] | None = None) -> None:
         hint = f" See `{context.command_path} --help`." if context else ""
         code = _fail(error.format_message() + hint)
     except click.Abort:
-        code = _fail("Stopped; nothing half-written was left. The same command goes on (run, train) or begins anew.", 130)
+        code = _fail(
+            "Stopped; nothing half-written was left. The same command goes on (run, train) or begins anew.", 130
+        )
     except BrokenPipeError:
         code = 0
     except (OSError, UnicodeError) as error:

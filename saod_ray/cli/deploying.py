@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import ADDRESS, BATCH_SIZE, WEIGHTS, size
+from saod_ray.cli.options import ADDRESS, BATCH_SIZE, WEIGHTS, Number, size
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def predict(
     from saod_ray.selfaware import SelfAware
 
     setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
-    files = meant(images, sys.stdin)
+    files = meant(images, _listed())
     counts = {"accepted": 0, "rejected": 0, "failed": 0}
     with ExitStack() as stack:
         outcomes = _predicted(stack, setup, files, draw is not None, address)
@@ -76,6 +77,11 @@ def predict(
             progress(number, len(files))
     click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()), err=True)
     return 2 if counts["failed"] else 0
+
+
+def _listed() -> Iterator[str]:
+    """The lines of stdin as names of files, which need not be UTF-8."""
+    yield from map(os.fsdecode, sys.stdin.buffer)
 
 
 def _predicted(stack: ExitStack, setup: Setup, files: list[str], draw: bool, address: str | None) -> Iterator[Outcome]:
@@ -104,7 +110,8 @@ def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
         place = {} if drawn is None else {"drawn": str(drawn)}
         click.echo(json.dumps({**outcome.to_json(), **place}, allow_nan=False))
         return
-    click.echo(f"{outcome.file}: {verdict.said() if verdict is not None else f'failed: {outcome.error}'}")
+    said = verdict.said() if verdict is not None else f"failed: {outcome.error}"
+    click.echo(click.format_filename(f"{outcome.file}: {said}"))  # names may have bytes that no terminal shows
     for each in verdict.to_json()["detections"] if verdict is not None else ():
         score = "?" if each["score"] is None else f"{each['score']:.4f}"
         click.echo(f"  {each['class']} {score} [{', '.join(f'{value:.1f}' for value in each['box'])}]")
@@ -120,10 +127,12 @@ def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
 @click.option("--max-bytes", default="20MB", show_default=True, callback=size, help="Of a request.")
 @click.option("--max-pixels", type=click.IntRange(1), default=50_000_000, show_default=True, help="Of an image.")
 @click.option("--gather", type=click.IntRange(1), default=8, show_default=True, help="Requests taken together at most.")
-@click.option("--wait-ms", type=click.FloatRange(0), default=10.0, show_default=True,
+@click.option("--wait-ms", type=Number(0), default=10.0, show_default=True,
               help="How long a request waits for others to be taken together with.")  # fmt: skip
 @BATCH_SIZE
 @click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Copies of the detector.")
+@click.option("--drain", type=click.IntRange(0, 50), default=30, show_default=True, metavar="SECONDS",
+              help="How long requests that are being answered have when it ends.")  # fmt: skip
 @ADDRESS
 def serve(
     selfaware: Path,
@@ -138,6 +147,7 @@ def serve(
     wait_ms: float,
     batch_size: int,
     replicas: int,
+    drain: int,
     address: str | None,
 ) -> None:
     """Answer HTTP requests: POST an image to /predict, GET /healthz. Ctrl-C or SIGTERM ends it."""
@@ -154,10 +164,12 @@ def serve(
         except ModuleNotFoundError as error:
             raise SaodError(f"Ray Serve needs {error.name}: `pip install 'saod-ray[ray]'`.") from None
         limits = Limits(max_bytes, max_pixels, max(gather, batch_size), wait_ms / 1000)
-        with serving(setup, limits, host, port, replicas, private=address is None) as url:
+        with serving(setup, limits, host, port, replicas, address is None, drain) as url:
             over = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: over.set())
             click.echo(f"'{setup.entry.name}' answers at {url}: POST an image to /predict, GET /healthz.")
             while not over.wait(1.0):
                 pass
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.default_int_handler)  # the second one does not wait

@@ -15,6 +15,7 @@ from saod_ray.files import Folder
 
 # JPEG, PNG, BMP, TIFF (both byte orders, and BigTIFF), PNM; WebP is known by two marks
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"P3", b"P5", b"P6")
+PNG = SIGNATURES[1]
 READERS = 16  # threads that wait for files at once
 cv2.utils.logging.setLogLevel(0)  # what OpenCV complains of is said by whoever asked for the image
 
@@ -52,10 +53,22 @@ def _looks_like_an_image(folder: Folder, name: str) -> bool | None:
 def decode(data: bytes, name: str) -> np.ndarray:
     """RGB, uint8, of any picture OpenCV or Pillow reads: gray, with alpha, CMYK, 16 bits; turned as EXIF says."""
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) if data else None
+        whole = bool(data) and not _claims_too_much(data)
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB) if whole else None
     except cv2.error:
         pixels = None
     return np.asarray(pixels) if pixels is not None else _decode_slowly(data, name)
+
+
+def _claims_too_much(data: bytes) -> bool:
+    """Whether a chunk of a PNG says that it is longer than the file: OpenCV would make room for all that it says."""
+    place = len(PNG)
+    while data.startswith(PNG) and place < len(data):
+        kind = data[place + 4 : place + 8]
+        place += 12 + int.from_bytes(data[place : place + 4], "big")  # length, kind, content, checksum
+        if kind == b"IEND":
+            break  # what comes after the picture is none of its chunks
+    return place > len(data)
 
 
 def _decode_slowly(data: bytes, name: str) -> np.ndarray:

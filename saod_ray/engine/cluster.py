@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -24,7 +26,10 @@ QUIET = {
 
 @contextmanager
 def connected(address: str | None, cpus: int | None = None, gpus: int | None = None) -> Iterator[None]:
-    """Ray, connected. Without an address a private cluster listens on loopback alone and ends with the work."""
+    """Ray, connected. Without an address a private cluster listens on loopback alone and ends with the work.
+
+    SIGTERM ends the work as Ctrl-C does, and nothing that Ray prints comes among what is printed on stdout.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -32,7 +37,7 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
     except ImportError:
         raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
     mine: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
-    with _on_loopback() if address is None else nullcontext():
+    with _on_loopback() if address is None else nullcontext(), _stdout_kept(), _signals_kept() as may_set:
         try:
             ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -40,6 +45,8 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
                 f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
             ) from None
         try:
+            if may_set:  # Ray's own handler raises SystemExit, which is lost where Ray's own code is interrupted by it
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
             yield
         finally:
             ray.shutdown()
@@ -55,3 +62,28 @@ def _on_loopback() -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """Ray prints on stdout that a process died, whatever is asked of it; here on stderr."""
+    worker: Any = importlib.import_module("ray._private.worker")
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, **options: before({**data, "is_err": True}, **options)
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+@contextmanager
+def _signals_kept() -> Iterator[bool]:
+    """SIGTERM does afterwards what it did before; gives whether this thread may say what it does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield False
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield True
+    finally:
+        signal.signal(signal.SIGTERM, before)

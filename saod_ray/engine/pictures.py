@@ -10,9 +10,9 @@ import numpy as np
 from saod_ray.corrupt import blank, corrupt, draw
 from saod_ray.data.images import decode
 from saod_ray.errors import SaodError
-from saod_ray.files import Folder
+from saod_ray.files import BadNameError, Folder
 
-TRIES = 4  # of reading a file; a missing one is missing at once
+TRIES = 4  # of reading a file; a missing one is missing at once, and so is a name that no file can have
 PAUSE = 0.5  # seconds before the second try, doubled for each after it
 
 
@@ -66,7 +66,7 @@ def _read(folder: Folder, name: str) -> bytes:
     for number in range(TRIES):
         try:
             return folder.read(name)
-        except FileNotFoundError:
+        except (FileNotFoundError, BadNameError):
             raise
         except (OSError, SaodError):
             if number == TRIES - 1:

@@ -11,10 +11,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from saod_ray.detect.outcomes import sentence
 from saod_ray.engine.pictures import Picture, Wanted, prepare
 from saod_ray.engine.run import CPU_ACTOR, CPU_DECODE
 from saod_ray.errors import SaodError
-from saod_ray.predict.predictor import Outcome, Setup
+from saod_ray.predict.predictor import Outcome, Predictor, Setup
 
 PART = 8  # images that a task decodes, and an actor looks at in one call
 AHEAD = 2  # parts that are decoded, or done before their turn, for each actor
@@ -22,21 +23,26 @@ FATAL = "A process ended on this image."
 
 
 class Looker:
-    """An actor that holds a self-aware detector."""
+    """An actor that holds a self-aware detector. It is built by calls, which Ray tries twice; an actor, without end."""
 
     def __init__(self, setup: Setup) -> None:
-        self._problem = ""
-        try:
-            self._predictor = setup.predictor()
-        except SaodError as error:
-            self._problem = str(error)
+        self._setup = setup
+        self._predictor: Predictor | None = None
 
     def ready(self) -> str:
-        """What is wrong with it, in a sentence, or nothing."""
-        return self._problem
+        """Build the detector; what is wrong with it, in a sentence, or nothing."""
+        try:
+            self._predictor = self._setup.predictor()
+        except SaodError as error:
+            return str(error)
+        except Exception as error:  # of a user's class
+            return f"'{self._setup.entry.name}' cannot be built ({sentence(error)}): mend its class or its options."
+        return ""
 
     def look(self, files: Sequence[str], pictures: list[Picture], draw: bool) -> list[Outcome]:
         """The outcomes of some files."""
+        if self._predictor is None:  # the process is a new one
+            self._predictor = self._setup.predictor()
         return self._predictor.outcomes(files, pictures, draw)
 
 
@@ -54,23 +60,24 @@ class _Looking:
 
     def __init__(self, setup: Setup, draw: bool) -> None:
         has = ray.cluster_resources()
-        gpus = int(has.get("GPU", 0))
-        ask: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": CPU_ACTOR}
-        count = gpus or max(1, int(has.get("CPU", 1)))
+        gpus, cpus = int(has.get("GPU", 0)), int(has.get("CPU", 1))
+        count = max(1, min(gpus or cpus, cpus))  # no more than cores, so that there is room for decoding, too
+        ask: dict[str, Any] = {"num_gpus": min(gpus, 1), "num_cpus": CPU_ACTOR}
         # an actor that dies is started again, and what it was at is tried once more
         made: Any = ray.remote(max_restarts=-1, max_task_retries=1, **ask)(Looker)
-        self._idle = [made.remote(setup) for _ in range(count)]
+        actors = [made.remote(setup) for _ in range(count)]
+        self._starting = {actor.ready.remote(): actor for actor in actors}
+        self._idle: list[Any] = []
         self._prepare: Any = ray.remote(num_cpus=CPU_DECODE, max_retries=1, num_returns=2)(prepare)
         self._calls: dict[Any, tuple[Any, _Part]] = {}
         self._waiting: deque[_Part] = deque()
-        self._draw, self._room = draw, count * (1 + AHEAD)
+        self._name, self._draw, self._room = setup.entry.name, draw, count * (1 + AHEAD)
         self.order: deque[_Part] = deque()
 
-    def check(self) -> None:
-        """Wait until all actors are there; what is wrong with one is an error."""
-        for problem in ray.get([actor.ready.remote() for actor in self._idle]):
-            if problem:
-                raise SaodError(problem)
+    def end(self) -> None:
+        """Let the actors go: Ray ends those that nobody holds, also where an error that is kept holds on to this."""
+        for held in (self._starting, self._calls, self._idle):
+            held.clear()
 
     def has_room(self) -> bool:
         """Whether more may be decoded."""
@@ -83,15 +90,27 @@ class _Looking:
         self._waiting.append(part)
 
     def go_on(self) -> None:
-        """Give idle actors what waits, and take what has ended."""
+        """Give idle actors what waits, and take what has ended, or an actor that has begun: some may never find room."""
         while self._idle and self._waiting:
             actor, part = self._idle.pop(), self._waiting.popleft()
             self._calls[actor.look.remote(part.files, part.pictures, self._draw)] = (actor, part)
-        ready, _ = ray.wait(list(self._calls), num_returns=1)
+        ready, _ = ray.wait([*self._calls, *self._starting], num_returns=1)
         for call in ready:
+            if call in self._starting:
+                self._begin(self._starting.pop(call), call)
+                continue
             actor, part = self._calls.pop(call)
             self._idle.append(actor)
             self._end(part, call)
+
+    def _begin(self, actor: Any, call: Any) -> None:
+        try:
+            problem = ray.get(call)
+        except RayError:
+            problem = f"The process that built '{self._name}' ended: mend its class or its options."
+        if problem:
+            raise SaodError(problem)
+        self._idle.append(actor)
 
     def _decoded(self, files: Sequence[str]) -> _Part:
         wanted = [Wanted(k, file, None) for k, file in enumerate(files)]
@@ -123,7 +142,13 @@ class _Looking:
 def predicted(setup: Setup, files: Sequence[str], draw: bool) -> Iterator[Outcome]:
     """As in one process, on the Ray cluster that is connected."""
     looking = _Looking(setup, draw)
-    looking.check()
+    try:
+        yield from _outcomes(looking, setup, files)
+    finally:
+        looking.end()
+
+
+def _outcomes(looking: _Looking, setup: Setup, files: Sequence[str]) -> Iterator[Outcome]:
     size = max(PART, setup.batch_size)
     starts = iter(range(0, len(files), size))
     while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,6 +19,9 @@ class Linear(msgspec.Struct, frozen=True, tag="linear"):
     slope: float
     intercept: float
 
+    def __post_init__(self) -> None:
+        _check_finite(self.slope, self.intercept)
+
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
         return np.clip(self.intercept + self.slope * score, 0.0, 1.0)
@@ -28,6 +33,13 @@ class Isotonic(msgspec.Struct, frozen=True, tag="isotonic"):
     x: list[float]
     y: list[float]
     clip: bool
+
+    def __post_init__(self) -> None:
+        _check_finite(*self.x, *self.y)
+        if not self.x or len(self.x) != len(self.y):
+            raise ValueError(f"{len(self.x)} `x` and {len(self.y)} `y` are no knots")
+        if any(b <= a for a, b in pairwise(self.x)):
+            raise ValueError("the knots' `x` do not rise")
 
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
@@ -43,6 +55,11 @@ class Histogram(msgspec.Struct, frozen=True, tag="histogram"):
     edges: list[float]
     values: list[float]
 
+    def __post_init__(self) -> None:
+        _check_finite(*self.edges, *self.values)
+        if not self.values or len(self.edges) != len(self.values) + 1:
+            raise ValueError(f"{len(self.edges)} `edges` do not bound {len(self.values)} `values`")
+
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
         # the first edge below the score: edges fall, so count those at or above it
@@ -56,9 +73,18 @@ class Logistic(msgspec.Struct, frozen=True, tag="logistic"):
     slope: float
     intercept: float
 
+    def __post_init__(self) -> None:
+        _check_finite(self.slope, self.intercept)
+
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
         return _sigmoid(self.slope * _logit(score) + self.intercept)
+
+
+def _check_finite(*numbers: float) -> None:
+    """msgspec makes of a ValueError what is wrong with a file, and where."""
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a number is not finite")
 
 
 Calibrator = Linear | Isotonic | Histogram | Logistic

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import resource
+import struct
+import zlib
 
 import cv2
 import numpy as np
@@ -83,6 +86,33 @@ def test_one_pixel() -> None:
 def test_what_is_no_image_is_named(data) -> None:
     with pytest.raises(SaodError, match=r"data/x.jpg is not an image that can be read .*: fetch it again"):
         decode(data, "data/x.jpg")
+
+
+def chunk(kind: bytes, content: bytes, length: int | None = None) -> bytes:
+    """A chunk of a PNG, which may say another length than it has."""
+    said = len(content) if length is None else length
+    return struct.pack(">I", said) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def test_a_png_that_claims_gigabytes_costs_none() -> None:
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(SaodError, match=r"x is not an image that can be read .*: fetch it again"):
+        decode(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b"x" * 20, 0xFFFFFF00), "x")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10**6  # kilobytes
+
+
+def test_a_png_that_was_cut_is_refused_unless_all_pixels_are_there() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
+    whole = encoded(Image.fromarray(pixels), "PNG")
+    compressed = len(whole) - 12 - 4 - 4  # without the last chunk, the checksum before it, and zlib's own
+    for size in range(9, len(whole)):
+        if size >= compressed:
+            np.testing.assert_array_equal(decode(whole[:size], "x"), pixels)
+        else:
+            with pytest.raises(SaodError, match="fetch it again"):
+                decode(whole[:size], "x")
+    np.testing.assert_array_equal(decode(whole + b"\xff" * 40, "x"), pixels)  # what comes after it is not looked at
 
 
 def test_check_knows_images_by_their_first_bytes(tmp_path) -> None:

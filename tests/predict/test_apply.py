@@ -171,6 +171,14 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
         ({"settings": {"tau": 7}}, "tau"),
         ({"calibrators": {"c": {"type": "pickle"}}}, "pickle"),
         ({"settings": {"uncertainty": "joint-entropy-normalised"}}, "ranges"),
+        ({"calibrators": {"c": {"type": "isotonic", "x": [], "y": [], "clip": True}}}, "0 `x` and 0 `y`"),
+        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 1], "y": [1], "clip": True}}}, "2 `x` and 1 `y`"),
+        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 0], "y": [0, 1], "clip": True}}}, "do not rise"),
+        ({"calibrators": {"c": {"type": "histogram", "edges": [1], "values": []}}}, "1 `edges` do not bound 0"),
+        (
+            {"calibrators": {"c": {"type": "histogram", "edges": [1, 0.5, 0], "values": [1]}}},
+            "3 `edges` do not bound 1",
+        ),
     ],
 )
 def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, said) -> None:
@@ -179,6 +187,29 @@ def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, sai
     with pytest.raises(SaodError, match=said) as refusal:
         SelfAware.load(tmp_path / "d.json")
     assert "\n" not in str(refusal.value) and str(tmp_path / "d.json") in str(refusal.value)
+
+
+def test_a_class_that_is_named_twice_is_refused(store) -> None:
+    value = SelfAware.fit(store.uri, "d").to_json()
+    with pytest.raises(SaodError, match="names a class twice"):
+        SelfAware.of_json(value | {"classes": [*value["classes"], value["classes"][0]]})
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_none_are_refused(store, number) -> None:
+    value = SelfAware.fit(store.uri, "d").to_json()
+    name, line = value["classes"][0], {"type": "linear", "slope": 1.0, "intercept": 0.0}
+    for change in (
+        {"image_threshold": number}, {"ranges": [[0.0, number], [0.0, 1.0]]},
+        {"detection_thresholds": value["detection_thresholds"] | {name: number}},
+        {"calibrators": value["calibrators"] | {name: line | {"slope": number}}},
+        {"calibrators": value["calibrators"] | {name: line | {"type": "logistic", "intercept": number}}},
+        {"calibrators": value["calibrators"] | {name: {"type": "isotonic", "x": [0.0], "y": [number], "clip": True}}},
+        {"calibrators": value["calibrators"] | {name: {"type": "histogram", "edges": [1.0, 0.0], "values": [number]}}},
+    ):  # fmt: skip
+        with pytest.raises(SaodError, match="not finite"):
+            SelfAware.of_json(value | change)
+    SelfAware.of_json(value)
 
 
 @pytest.mark.parametrize("key", ["fingerprint", "origin", "ranges", "image_threshold", "detection_thresholds"])
@@ -221,14 +252,21 @@ def test_two_versions_of_a_detector_are_none_and_new_shards_are_new_results(stor
     page = other.pages("d", "val")[0]
     rows = random_rows(other.read_shard("d", "val", page.shards[0]).image_id, objects, np.random.default_rng(9))
     shard = other.write_shard("d", "val", "anew", rows)
-    for mark in (MARK, "0" * 40):
-        origin = Origin("run", mark, "anew")
+
+    def written(kind: str, mark: str) -> None:
+        origin = Origin(kind, mark, "anew")
         ledger.write_page(other.folder, Page(detector="d", split="val", unit=page.unit, origin=origin, shards=[shard]))
+
+    for kind, origin in (("run", "run"), ("coco", "mixed")):
+        written(kind, MARK)
         after = SelfAware.fit(other.uri, "d")
         assert after.to_json()["detection_thresholds"] != before.to_json()["detection_thresholds"]
-        assert after.identity.origin == ("run" if mark == MARK else "mixed")
-    with pytest.raises(SaodError, match="more than one version"):
+        assert after.identity.origin == origin
+    with pytest.raises(SaodError, match="some were imported"):
         after.refuse_other(spec(MARK))
+    written("run", "0" * 40)
+    with pytest.raises(SaodError, match="detections of 2 versions"):
+        SelfAware.fit(other.uri, "d")
 
 
 def test_a_detector_that_is_not_there_is_named(store) -> None:

@@ -93,8 +93,16 @@ def test_the_file_of_a_form_is_found_to_the_last_byte() -> None:
     head = b'Content-Disposition: form-data; name="image"; filename="a.png"'
     content = bytes(range(256)) + b"\r\n--X\r\n\r\n"
     text = (b'Content-Disposition: form-data; name="note"', b"hello")
-    for kind in ("multipart/form-data; boundary=XX", 'Multipart/Form-Data; charset=utf-8; boundary="XX"'):
+    for kind in (
+        "multipart/form-data; boundary=XX", 'Multipart/Form-Data; charset=utf-8; boundary="XX"',
+        "multipart/form-data; boundary=XX ; charset=utf-8", "multipart/form-data;boundary=XX;charset=utf-8",
+    ):  # fmt: skip
         assert image_of(kind, form(text, (head, content))) == content
+    spaced = form((head, content)).replace(b"--XX", b"--X; X")
+    assert image_of('multipart/form-data; boundary="X; X"', spaced) == content
+    for disposition in (b'form-data; name="filename="', b"form-data; name=note"):
+        other = (b"Content-Disposition: " + disposition, b"hello")
+        assert image_of("multipart/form-data; boundary=XX", form(other, (head, content))) == content
     for body in (form(text), form((head, b"1"), (head, b"2")), b"", b"nonsense"):
         with pytest.raises(RefusedError) as refusal:
             image_of("multipart/form-data; boundary=XX", body)
@@ -113,6 +121,15 @@ def test_other_requests_are_refused(kind, body, status) -> None:
 
 def png(height: int, width: int) -> bytes:
     return cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
+
+
+def test_the_limit_of_pixels_is_ours_alone(monkeypatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    gif = io.BytesIO()
+    Image.new("RGB", (20, 30)).save(gif, "GIF")
+    for data in (png(30, 20), gif.getvalue()):
+        assert pixels_of(data, 600).shape == (30, 20, 3)
+    assert Image.MAX_IMAGE_PIXELS == 100  # what others may read stays as it was
 
 
 def test_pixels_are_counted_before_they_are_made() -> None:

@@ -65,7 +65,7 @@ def store(data, tmp_path_factory, cluster) -> Store:
     """A run of atss. Half of val's images are accepted: with six of them, pseudo-OOD decides too little."""
     uri = str(tmp_path_factory.mktemp("predict-run") / "store")
     job = Job.of(UseCase.load("shapes", str(data)), uri, "atss", registry.weights_folder(), 0)
-    stream(job, job.plan(None, Sizes(), False), Sizes(actors=(1, 1)), lambda receipt: None)
+    stream(job, job.plan(Sizes()), Sizes(actors=(1, 1)), lambda receipt: None)
     scored = Benchmark(job.store, ScoreSettings(image_threshold="tpr-0.5")).score(["atss"])
     job.store.folder.put("selfaware/atss.json", encoded(scored["atss"].selfaware))
     return Store.open(uri)

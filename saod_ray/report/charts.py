@@ -12,8 +12,9 @@ import altair as alt
 
 Chart = alt.LayerChart | alt.FacetChart
 Rows = list[dict[str, Any]]
-# Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper
-COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999"]
+# Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper, and two of Tol's; with other
+# numbers of colours and of dashes no two of many lines look the same
+COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#AA4499", "#44AA99"]
 DASHES = [[1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [10, 3], [4, 4], [1, 3]]
 INK, PALE, FIRST, SECOND = "currentColor", "#8a8f98", COLOURS[0], COLOURS[3]
 LEGEND = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=110)

@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--detector", default="atss")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--clients", default="1,8,32")
-    parser.add_argument("--wait-ms", default="0,10,10,0")
+    parser.add_argument("--wait-ms", default="0,10")
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--batch-size", type=int, default=1)
     options = parser.parse_args()

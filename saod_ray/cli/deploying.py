@@ -127,7 +127,7 @@ def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
 @click.option("--max-bytes", default="20MB", show_default=True, callback=size, help="Of a request.")
 @click.option("--max-pixels", type=click.IntRange(1), default=50_000_000, show_default=True, help="Of an image.")
 @click.option("--gather", type=click.IntRange(1), default=8, show_default=True, help="Requests taken together at most.")
-@click.option("--wait-ms", type=Number(0), default=10.0, show_default=True,
+@click.option("--wait-ms", type=Number(0), default=0.0, show_default=True,
               help="How long a request waits for others to be taken together with.")  # fmt: skip
 @BATCH_SIZE
 @click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Copies of the detector.")

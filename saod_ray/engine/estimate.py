@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from saod_ray.detect import registry
 from saod_ray.engine.pictures import Wanted, prepare
@@ -49,11 +47,7 @@ def estimate(job: Job, made: Plan, probe: bool = False, price: float | None = No
 
 def measured(store: Store) -> dict[str, float]:
     """Images a second of one actor, as the store's last run had them."""
-    try:
-        record: dict[str, Any] = json.loads(store.folder.read("run.json"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    found = {name: each["images_a_second_of_an_actor"] for name, each in record.get("detectors", {}).items()}
+    found = {name: each["images_a_second_of_an_actor"] for name, each in store.last_run().detectors.items()}
     return {name: rate for name, rate in found.items() if rate}
 
 

@@ -79,15 +79,11 @@ class Journal:
         log = "\n".join([*self._lines, ""]).encode()
         self._store.folder.put(f"log/{self._began:%Y%m%d-%H%M%S-%f}.log", log)
 
-    def _typed(self) -> dict[str, list[str]]:
+    def _typed(self) -> dict[str, tuple[str, str]]:
         """Detector → use case and detectors as somebody typed them, in this run and earlier ones."""
-        try:
-            before = json.loads(self._store.folder.read("run.json")).get("typed", {})
-        except (FileNotFoundError, ValueError, AttributeError):
-            before = {}
         case, detectors = self._settings.get("use_case"), str(self._settings.get("detectors"))
         file = detectors if detectors.endswith(".toml") else None
-        return {**before, **{name: [str(case), file or name] for name in self._made.missing if case}}
+        return self._store.last_run().typed | {name: (str(case), file or name) for name in self._made.missing if case}
 
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:
         stage = self._stages.get("detecting", 0.0)

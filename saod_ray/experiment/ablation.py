@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import lacks
+from saod_ray.experiment.sweep import having
 from saod_ray.report.table import COLUMNS, figure
 
 WITHOUT = {"detection_threshold": "0.5", "calibrator": "none", "image_threshold": "tpr-0.95"}
@@ -22,10 +22,9 @@ def steps() -> list[dict[str, str]]:
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Four scorings a detector."""
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val", "pseudo-ood", "id"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val", "pseudo-ood", "id")
+    yield from lacking
+    for detector in chosen:
         for changes in steps():
             scored = desk.scored(detector, **changes)
             heads = (detector, *(SHOWN.get(text, text) for text in changes.values()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import fitted_v, judged, lacks, pseudo_id, reaching
+from saod_ray.experiment.sweep import fitted_v, having, judged, pseudo_id, reaching
 from saod_ray.selfaware import calibrated, fit_calibrators
 
 # as the paper has them, then those of Kuzucu et al.
@@ -15,10 +15,9 @@ KINDS = ("none", "linear", "histogram", "isotonic", "platt", "temperature")
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Two rows a detector: LaECE and LRP. The detections are those that reach v."""
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val", "id"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    yield from lacking
+    for detector in chosen:
         v = fitted_v(desk, detector, desk.settings)
         known, kept = pseudo_id(desk, detector), reaching(desk.raw(detector, "id"), v)
         found = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from saod_ray.errors import some
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import lacks
+from saod_ray.experiment.sweep import having
 
 KINDS = {
     "classification": "entropy",
@@ -20,14 +20,13 @@ KINDS = {
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Five rows a probabilistic detector."""
-    chosen = [name for name in desk.detectors if set(KINDS.values()) <= set(desk.kinds(name))]
+    able = [name for name in desk.detectors if set(KINDS.values()) <= set(desk.kinds(name))]
+    chosen, lacking = having(desk, able, "val", "id", "ood")
+    yield from lacking
     for detector in chosen:
-        if lacking := lacks(desk, detector, "val", "id", "ood"):
-            yield lacking
-            continue
         for title, kind in KINDS.items():
             yield Row((detector, title), (desk.auroc(detector, kind),))
-    others = [name for name in desk.detectors if name not in chosen]
+    others = [name for name in desk.detectors if name not in able]
     if others:
         yield Remark(f"{some(others, 9)}: no localisation uncertainty.")
 

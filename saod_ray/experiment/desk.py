@@ -11,7 +11,6 @@ from saod_ray.config import UNCERTAINTIES, ScoreSettings, source_of
 from saod_ray.report.judged import Judged, judge
 from saod_ray.score import ap
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.coverage import coverage, refuse_gaps
 from saod_ray.score.objects import Objects
 from saod_ray.score.split import Split, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
@@ -35,11 +34,9 @@ class Desk:
         self.settings, self.detectors, self.partial = settings, list(detectors), partial
         self.classes: list[str] = list(self.benchmark.classes)
         self.subsets: list[str] = list(self.store.description.subsets)
-        self._covered = {name: coverage(self.store, name, self.benchmark.totals) for name in self.detectors}
+        self._covered = self.benchmark.covered(self.detectors)
         self._known: dict[Any, Any] = {}
         self._raw: dict[tuple[str, str], Split] = {}
-        for name in () if partial else self.detectors:
-            refuse_gaps(self.store, name, self._covered[name])
 
     def _once(self, key: Any, make: Callable[[], Made]) -> Made:
         if key not in self._known:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from saod_ray.experiment.desk import Desk
-from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import drawn_over_steps, fitted_v, lacks, matched, summed
+from saod_ray.experiment.experiment import Experiment, Outcome, Remark, Row, Spec
+from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, fitted_v, having, matched, summed
 from saod_ray.score.daq import quality
 from saod_ray.score.matching import Matches
 
@@ -18,10 +18,9 @@ FIXED = {"none": -np.inf, "0.30": 0.3, "0.50": 0.5, "0.70": 0.7}
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Five rows a detector. What a threshold leaves is matched as it was among all detections."""
     objects, settings = desk.objects("val"), desk.settings
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val")
+    yield from lacking
+    for detector in chosen:
         raw = desk.raw(detector, "val")
         matches = matched(raw, objects, settings)
         choices = {name: np.full(objects.classes, score) for name, score in FIXED.items()}
@@ -50,12 +49,7 @@ EXPERIMENT = Experiment(
     ),
     needs="detections on val.",
     heads=("detector", "threshold"),
-    columns=(
-        Column("det/img", ""),
-        Column("LaECE", rising=False),
-        Column("AP", rising=True),
-        Column("LRP", rising=False),
-    ),
+    columns=FIG_5,
     rows=rows,
     charts=charts,
 )

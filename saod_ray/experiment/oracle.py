@@ -8,16 +8,15 @@ import numpy as np
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec, Value
-from saod_ray.experiment.sweep import fitted_v, lacks
+from saod_ray.experiment.sweep import fitted_v, having
 from saod_ray.selfaware import detection_thresholds
 
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """A row a detector and class; undefined where a class has no objects, or none that was found."""
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val", "id"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    yield from lacking
+    for detector in chosen:
         settings = desk.under(detection_threshold="lrp").settings
         fitted = fitted_v(desk, detector, settings)
         best = detection_thresholds(desk.raw(detector, "id"), desk.objects("id"), settings)

@@ -10,7 +10,7 @@ import numpy as np
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import lacks
+from saod_ray.experiment.sweep import having
 from saod_ray.report import acceptance
 from saod_ray.report.calibration import pooled, sums_before
 
@@ -18,12 +18,8 @@ Array = np.ndarray
 NO_BIN = "no detection"
 
 
-def _lacks(desk: Desk, detector: str) -> Remark | None:
-    return lacks(desk, detector, *desk.benchmark.fitted_on(), "id")
-
-
-def _chosen(desk: Desk) -> list[str]:
-    return [name for name in desk.detectors if not _lacks(desk, name)]
+def _chosen(desk: Desk) -> tuple[list[str], list[Remark]]:
+    return having(desk, desk.detectors, *desk.benchmark.fitted_on(), "id")
 
 
 def _splits(desk: Desk, detector: str) -> list[str]:
@@ -32,7 +28,7 @@ def _splits(desk: Desk, detector: str) -> list[str]:
 
 def _edges(desk: Desk) -> Array:
     """The bins that all detectors share."""
-    pairs = [(name, split) for name in _chosen(desk) for split in _splits(desk, name)]
+    pairs = [(name, split) for name in _chosen(desk)[0] for split in _splits(desk, name)]
     return acceptance.edges({f"{name} {split}": desk.uncertainty(name, split)[1] for name, split in pairs})
 
 
@@ -49,10 +45,9 @@ def columns(desk: Desk) -> tuple[Column, ...]:
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """Of each split the share of images in each bin and, where there are objects, AP of the images in it."""
     edges = _edges(desk)
-    for detector in desk.detectors:
-        if lacking := _lacks(desk, detector):
-            yield lacking
-            continue
+    chosen, lacking = _chosen(desk)
+    yield from lacking
+    for detector in chosen:
         for split in _splits(desk, detector):
             _, values = desk.uncertainty(detector, split)
             where = acceptance.bin_of(values, edges)
@@ -102,7 +97,7 @@ def _diagrams(desk: Desk) -> dict[str, list[dict[str, Any]]]:
     from saod_ray.report.figures import packed
 
     out: dict[str, list[dict[str, Any]]] = {"before": [], "after": []}
-    for detector in _chosen(desk):
+    for detector in _chosen(desk)[0]:
         each = desk.judged(detector, "id")
         for stage, sums in (("before", sums_before(each, desk.benchmark)), ("after", each.sums(desk.benchmark))):
             out[stage].append({"detector": detector, "class": "", **packed(pooled(sums))})

@@ -14,7 +14,6 @@ from rich.text import Text
 from saod_ray.experiment import NAMES
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Outcome, Value, key_of, read
-from saod_ray.experiment.sweep import lacks
 from saod_ray.report import export
 from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, percent, words
 from saod_ray.report.cells import number as plain
@@ -169,4 +168,5 @@ def figure_files(outcome: Outcome, desk: Desk) -> Iterator[tuple[str, bytes]]:
 
 def _threshold(desk: Desk, detector: str) -> float | None:
     """u, where it can be fitted: a chart that shows it is of such detectors alone."""
-    return None if lacks(desk, detector, *desk.benchmark.fitted_on()) else desk.aware(detector).image_threshold
+    is_fit = all(desk.has(detector, split) for split in desk.benchmark.fitted_on())
+    return desk.aware(detector).image_threshold if is_fit else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from saod_ray.config import ScoreSettings
 from saod_ray.experiment.desk import Desk
-from saod_ray.experiment.experiment import Outcome, Remark, Spec
+from saod_ray.experiment.experiment import Column, Outcome, Remark, Spec
 from saod_ray.report.judged import Judged, zero_id_misses
 from saod_ray.score import thresholds
 from saod_ray.score.daq import daq, quality
@@ -24,14 +24,25 @@ Array = np.ndarray
 Figures = dict[str, float | None]
 
 
-def lacks(desk: Desk, detector: str, *splits: str) -> Remark | None:
-    """A remark where the detector has no detections on some of these splits."""
-    missing = [split for split in splits if not desk.has(detector, split)]
-    return Remark(f"{detector} has no detections on {', '.join(missing)}.") if missing else None
+FIG_5 = (  # of its two halves
+    Column("det/img", ""),
+    Column("LaECE", rising=False),
+    Column("AP", rising=True),
+    Column("LRP", rising=False),
+)
+
+
+def having(desk: Desk, detectors: Sequence[str], *splits: str) -> tuple[list[str], list[Remark]]:
+    """Those of the detectors that have detections on all of these splits, and a remark on each of the others."""
+    missing = {name: [split for split in splits if not desk.has(name, split)] for name in detectors}
+    remarks = [
+        Remark(f"{name} has no detections on {', '.join(lacking)}.") for name, lacking in missing.items() if lacking
+    ]
+    return [name for name, lacking in missing.items() if not lacking], remarks
 
 
 def drawn_over_steps(outcome: Outcome, title: str, caption: str) -> dict[str, Spec]:
-    """LaECE, AP and LRP over the second head of the rows, with det/img behind them: the two halves of Fig. 5."""
+    """LaECE, AP and LRP of `FIG_5` over the second head of the rows, with det/img behind them."""
     from saod_ray.report import charts
 
     figures = [column.title for column in outcome.columns if column.unit == "%"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import fitted_v, judged, lacks, pseudo_id, reaching
+from saod_ray.experiment.sweep import fitted_v, having, judged, pseudo_id, reaching
 from saod_ray.selfaware import FIT_TAU, calibrated, fit_calibrators
 
 TAUS = tuple(k / 10 for k in range(10))
@@ -18,10 +18,9 @@ def rows(desk: Desk) -> Iterator[Row | Remark]:
     What is found at one tau does not follow from another: at a smaller one a detection may take the object that a
     later one takes otherwise. So each tau is matched, but nothing is loaded or thresholded again.
     """
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val", "id"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    yield from lacking
+    for detector in chosen:
         v = fitted_v(desk, detector, desk.under(tau=FIT_TAU).settings)
         known, kept = pseudo_id(desk, detector), reaching(desk.raw(detector, "id"), v)
         for tau in TAUS:

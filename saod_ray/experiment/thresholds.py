@@ -8,7 +8,7 @@ import numpy as np
 
 from saod_ray.experiment.desk import Desk
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import Figures, lacks, over_detection_thresholds, over_image_thresholds
+from saod_ray.experiment.sweep import Figures, having, over_detection_thresholds, over_image_thresholds
 from saod_ray.score.uncertainty import NO_DETECTION
 
 STEPS = 21
@@ -40,10 +40,9 @@ def detection_thresholds() -> list[float]:
 
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """For each detector the values of u with its fitted v, then those of v with its fitted u."""
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, *desk.benchmark.fitted_on(), "id"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, *desk.benchmark.fitted_on(), "id")
+    yield from lacking
+    for detector in chosen:
         values = image_thresholds(desk, detector)
         for k, (u, found) in enumerate(zip(values, over_image_thresholds(desk, detector, values), strict=True)):
             yield _row((detector, "u", f"{100 * k / (STEPS - 1):.0f} %"), u, found)

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from saod_ray.experiment.desk import Desk
-from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import drawn_over_steps, lacks, matched, summed
+from saod_ray.experiment.experiment import Experiment, Outcome, Remark, Row, Spec
+from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, having, matched, summed
 from saod_ray.score.daq import quality
 from saod_ray.score.matching import TOP
 from saod_ray.score.split import Split
@@ -54,10 +54,9 @@ def with_dummies(sums: Statistics, dummies: Array) -> Statistics:
 def rows(desk: Desk) -> Iterator[Row | Remark]:
     """A row a detector as it is, and one for each k."""
     objects, settings = desk.objects("val"), desk.settings
-    for detector in desk.detectors:
-        if lacking := lacks(desk, detector, "val"):
-            yield lacking
-            continue
+    chosen, lacking = having(desk, desk.detectors, "val")
+    yield from lacking
+    for detector in chosen:
         raw, ap = desk.raw(detector, "val"), desk.accuracy(detector, "val")["ap"]
         alone = summed(raw, matched(raw, objects, settings), objects, settings)
         for k in (0, *FILLED):
@@ -81,12 +80,7 @@ EXPERIMENT = Experiment(
     ),
     needs="detections on val.",
     heads=("detector", "dummy det."),
-    columns=(
-        Column("det/img", ""),
-        Column("LaECE", rising=False),
-        Column("AP", rising=True),
-        Column("LRP", rising=False),
-    ),
+    columns=FIG_5,
     rows=rows,
     charts=charts,
 )

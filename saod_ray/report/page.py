@@ -44,11 +44,8 @@ def separate_files(gathered: Gathered, experiments: Experiments = NONE) -> Itera
 
 def recorded(store: Store) -> Recorded:
     """What the last run noted of itself; nothing for an import."""
-    try:
-        run = json.loads(store.folder.read("run.json"))
-        return Recorded(int(run["settings"]["seed"]), run.get("commit"))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return Recorded()
+    run = store.last_run()
+    return Recorded(run.settings.seed, run.commit)
 
 
 def rendered(gathered: Gathered, made_by: Recorded, pictures: Gallery, experiments: Experiments = NONE) -> bytes:

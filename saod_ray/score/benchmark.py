@@ -90,11 +90,8 @@ class Benchmark:
 
     def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
         """Score the detectors; those whose shards and settings were scored before are looked up."""
-        found = {name: coverage(self.store, name, self.totals) for name in detectors}
+        found = self.covered(detectors)
         for name in detectors:
-            refuse_mixture(self.store, name)
-            if not self.partial:
-                refuse_gaps(self.store, name, found[name])
             self.refuse_unfit(name, found[name], self.fitted_on())
         keys = {name: self._result_key(name) for name in detectors}
         known = {name: self._known(keys[name]) for name in detectors}
@@ -106,6 +103,15 @@ class Benchmark:
             if scored.replicates is not None:
                 self.store.cache.put_arrays(self._replicates_key(keys[name]), {"figures": scored.replicates})
         return {name: out[name] for name in detectors}
+
+    def covered(self, detectors: Sequence[str]) -> dict[str, dict[str, Coverage]]:
+        """What became of the images of each detector; gaps, unless they may be, and mixtures are refused."""
+        found = {name: coverage(self.store, name, self.totals) for name in detectors}
+        for name in detectors:
+            refuse_mixture(self.store, name)
+            if not self.partial:
+                refuse_gaps(self.store, name, found[name])
+        return found
 
     def _known(self, key: str) -> Scored | None:
         """What was scored before, if its resamples (where they are asked for) are known too."""

@@ -41,6 +41,21 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
+class RunSettings(msgspec.Struct, frozen=True):
+    """What a run was asked for."""
+
+    seed: int | None = None
+
+
+class LastRun(msgspec.Struct, frozen=True):
+    """What is read again of run.json; the engine's journal writes more into it."""
+
+    settings: RunSettings = RunSettings()
+    commit: str | None = None
+    typed: dict[str, tuple[str, str]] = {}  # detector → its use case and --detectors as somebody typed them
+    detectors: dict[str, dict[str, float]] = {}  # detector → its figures
+
+
 class Store:
     """A folder or URI with detections of one use case."""
 
@@ -136,23 +151,26 @@ class Store:
 
     def run_command(self, detector: str, split: str) -> str:
         """What to type so that a run makes what is missing of a split."""
-        case, detectors = self._typed().get(detector, (self.description.name, detector))
+        case, detectors = self.last_run().typed.get(detector, (self.description.name, detector))
         place = f"saod-ray run --use-case {quote(case)} --detectors {quote(detectors)}"
         return f"{place} --store {quote(self.uri)}" + " --with-val-shift" * (split in self.val_shift)
 
-    def _typed(self) -> dict[str, list[str]]:
-        """Detector → the use case and the detectors that were typed when it was last run, where that is known."""
+    def last_run(self) -> LastRun:
+        """What the last run said of itself; nothing where there was none, or where it cannot be read."""
         try:
-            record = msgspec.json.decode(self.folder.read("run.json"))
-            return msgspec.convert(record.get("typed", {}), dict[str, list[str]])
-        except (FileNotFoundError, AttributeError, msgspec.MsgspecError):
-            return {}
+            return msgspec.json.decode(self.folder.read("run.json"), type=LastRun)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            return LastRun()
 
     def completing(self, detector: str, split: str) -> str:
         """What to type so that a split's missing images come: a run where runs made the others."""
-        names = [name for each in self.splits for name in self.folder.list(f"ledger/{detector}/{each}")]
-        is_run = any(is_of_run(name.removesuffix(".json")) for name in names)
+        is_run = self.was_run(detector)
         return self.run_command(detector, split) if is_run else self.import_command(detector, split)
+
+    def was_run(self, detector: str) -> bool:
+        """Whether a run made some of the detector's detections; pages are not read for it, which may be damaged."""
+        names = [name for split in self.splits for name in self.folder.list(f"ledger/{detector}/{split}")]
+        return any(is_of_run(name.removesuffix(".json")) for name in names)
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""

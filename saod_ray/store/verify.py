@@ -134,6 +134,6 @@ def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: 
             Problem(where, f"has images that the use case does not ({some(strangers)})", f"{command} --replace")
         )
     if len(twice):
-        again = command if command.startswith("saod-ray run") else f"{command} --replace"
+        again = command if store.was_run(detector) else f"{command} --replace"
         problems.append(Problem(where, f"has images twice ({some(twice)})", again))
     return problems

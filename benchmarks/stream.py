@@ -20,7 +20,7 @@ from benchmarks.stand_in import photographs, tables
 from benchmarks.stream_ways import Figures, Setting, bare_loops, one_by_one, ray_data, streamed
 from saod_ray.detect import registry
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.run import Sizes
+from saod_ray.engine.run import ResourceOptions
 
 LITTLE = 0.2  # ms of a stand-in beside which decoding is much
 
@@ -44,14 +44,14 @@ def stand_ins(options: Any, kind: str) -> Setting:
     ms = LITTLE if kind == "decoding" else options.ms
     title = f"{kind}: six stand-ins of {ms} ms on 640×480"
     six = tables(kind, 6, ms, computes=kind != "waiting")
-    return Setting(title, case, None, six, Path(), "id-c3", options.images, Sizes())
+    return Setting(title, case, None, six, Path(), "id-c3", options.images, ResourceOptions())
 
 
 def small(units: int) -> Setting:
     """Units of one image of 64×64, and one detector that does nothing."""
     case = photographs("small", units, 64, 64)
     return Setting(
-        f"push: {units} units", case, None, tables("null", 1, 0, False), Path(), "id", units, Sizes(unit_images=1)
+        f"push: {units} units", case, None, tables("null", 1, 0, False), Path(), "id", units, ResourceOptions(unit_images=1)
     )
 
 
@@ -89,7 +89,7 @@ def memory(options: Any) -> None:
     for images in options.memory:
         case = photographs("photographs", images, 640, 480)
         six = tables("brief", 6, 1.0, computes=False)
-        setting = Setting("", case, None, six, Path(), "id-c3", images, Sizes(unit_images=64))
+        setting = Setting("", case, None, six, Path(), "id-c3", images, ResourceOptions(unit_images=64))
         with connected(None):
             print(f"{images:7,} images: at most {streamed(setting).store_mb:.0f} MB in the object store", flush=True)
 

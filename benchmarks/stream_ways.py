@@ -22,9 +22,9 @@ from saod_ray.config import UseCase
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detector
 from saod_ray.detect.registry import Entry
-from saod_ray.engine.pictures import Wanted, prepare
-from saod_ray.engine.plan import Asked, Plan
-from saod_ray.engine.run import CPU_ACTOR, CPU_DECODE, Job, Sizes, stream
+from saod_ray.data.prepare import Wanted, prepare
+from saod_ray.engine.plan import PlanOptions, Plan
+from saod_ray.engine.run import CPU_ACTOR, CPU_DECODE, Job, ResourceOptions, stream
 from saod_ray.engine.workers import Receipt
 from saod_ray.store.units import Unit
 
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     weights: Path
     split: str
     images: int
-    sizes: Sizes = Sizes(unit_images=BATCH)
+    sizes: ResourceOptions = ResourceOptions(unit_images=BATCH)
 
     @property
     def severity(self) -> int:
@@ -150,8 +150,8 @@ def _planned(setting: Setting, store: str) -> tuple[Job, Plan]:
     place = workspace("stream") / store
     shutil.rmtree(place, ignore_errors=True)
     case = UseCase.load(setting.case, setting.data)
-    job = Job.of(case, str(place), setting.detectors, setting.weights, seed=0)
-    made = job.plan(setting.sizes, Asked(setting.images))
+    job = Job.from_use_case(case, str(place), setting.detectors, setting.weights, seed=0)
+    made = job.plan(setting.sizes, PlanOptions(setting.images))
     made.work = [each for each in made.work if each.unit.split == setting.split]
     return job, made
 

@@ -115,6 +115,24 @@ class DetectorSpec(Model):
     fingerprint: str
 
 
+def batched_fingerprint(fingerprint: str, batch_size: int) -> str:
+    """The fingerprint of detections made in batches: in a batch the last bits depend on the images beside one.
+
+    >>> batched_fingerprint("c0ffee", 1), batched_fingerprint("c0ffee", 8)
+    ('c0ffee', 'c0ffee-b8')
+    """
+    return fingerprint if batch_size == 1 else f"{fingerprint}-b{batch_size}"
+
+
+def base_fingerprint(fingerprint: str) -> str:
+    """The detector's own fingerprint, whatever the batch size of its detections.
+
+    >>> base_fingerprint("c0ffee-b8"), base_fingerprint("c0ffee")
+    ('c0ffee', 'c0ffee')
+    """
+    return fingerprint.partition("-b")[0]
+
+
 def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 

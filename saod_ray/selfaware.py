@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from saod_ray.config import DetectorSpec, ScoreSettings
+from saod_ray.config import DetectorSpec, ScoreSettings, base_fingerprint
 from saod_ray.detect.detections import Detections, Detector
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder, check_target
@@ -199,7 +199,7 @@ class SelfAware:
                 "that nothing says which weights it is for: run the detector with `saod-ray run` and take the file "
                 "from that store, or give detections to `SelfAware.apply`."
             )
-        if spec.fingerprint != mine.fingerprint:
+        if spec.fingerprint != base_fingerprint(mine.fingerprint):
             raise SaodError(
                 f"This self-aware detector is for '{mine.detector}' with fingerprint {mine.fingerprint}, not for "
                 f"'{spec.name}' with {spec.fingerprint}: use the weights, config and options that it was fitted with, or "

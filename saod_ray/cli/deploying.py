@@ -93,9 +93,10 @@ def _predicted(stack: ExitStack, setup: Setup, files: list[str], draw: bool, add
     from saod_ray.engine.cluster import connected
 
     stack.enter_context(connected(address))
-    from saod_ray.engine.predicting import predicted
+    from saod_ray.engine.driver import Callbacks
+    from saod_ray.predict.batch import predict_batch
 
-    return predicted(setup, files, draw)
+    return predict_batch(setup, files, draw, Callbacks(on_message=lambda message: click.echo(message, err=True)))
 
 
 def _put(path: Path, content: bytes) -> None:

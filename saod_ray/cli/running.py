@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from saod_ray.engine.estimate import Estimate
+    from saod_ray.engine.failures import FailureBudget
+    from saod_ray.engine.job import Job
     from saod_ray.engine.plan import Plan
-    from saod_ray.engine.run import Errors, Job, Sizes
+    from saod_ray.engine.resources import ResourceOptions
     from saod_ray.engine.workers import Receipt
     from saod_ray.score.bootstrap import Bootstrap
 
@@ -34,8 +36,15 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N images of each split, to try it out.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the corruptions.")
 @ADDRESS
-@click.option("--actors", callback=actors, metavar="MIN:MAX", help="Actors of a group of detectors.")
-@click.option("--group", type=click.IntRange(1), metavar="N", help="Detectors that share an actor.")
+@click.option(
+    "--actors", callback=actors, metavar="MIN:MAX", help="Actors of a pipeline; as many as GPUs, or cores, by default."
+)
+@click.option(
+    "--group",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Detectors per pipeline; each group decodes the images again. All by default.",
+)
 @click.option("--gpus-per-actor", type=Share(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one.")
 @BATCH_SIZE
 @click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
@@ -82,7 +91,9 @@ def run(
     from saod_ray.detect.registry import weights_folder
     from saod_ray.engine import plan as planning
     from saod_ray.engine.estimate import estimate
-    from saod_ray.engine.run import Errors, Job, Sizes
+    from saod_ray.engine.failures import FailureBudget
+    from saod_ray.engine.job import Job
+    from saod_ray.engine.resources import ResourceOptions
     from saod_ray.score.bootstrap import Bootstrap
 
     if (probe or price is not None) and not dry_run:
@@ -90,25 +101,26 @@ def run(
     case = UseCase.load(use_case, data)
     draw(case)
     uri = store or f"runs/{case.name}"
-    sizes = Sizes(actors, group, gpus_per_actor, batch_size, unit_images)
+    resources = ResourceOptions(actors, group, gpus_per_actor, batch_size, unit_images)
     with _untouched(uri) if dry_run else nullcontext(uri) as place:
-        job = Job.of(case, place, detectors, weights_folder(weights), seed)
-        made = job.plan(sizes, planning.Asked(limit, retry_failed, with_val_shift, replace))
-        click.echo(planning.said(made), err=True)
+        folder = weights_folder(weights)
+        job = Job.from_use_case(case, place, detectors, folder, seed=seed, batch_size=batch_size)
+        plan = job.plan(unit_images, planning.PlanOptions(limit, retry_failed, with_val_shift, replace))
+        click.echo(planning.summary(plan, resources.groups(plan.busy_detectors)), err=True)
         if dry_run:
-            _print_estimates(estimate(job, made, probe, price), as_json)
+            _print_estimates(estimate(job, plan, probe, price), as_json)
             return 0
-    typed = {"use_case": use_case, "detectors": detectors, "limit": limit, "seed": seed, **sizes._asdict()}
-    errors = Errors(made, max_errors)
-    if made.work:
-        _detect(job, made, sizes, typed, errors, address)
+    command_args = {"use_case": use_case, "detectors": detectors, "limit": limit, "seed": seed, **resources._asdict()}
+    budget = FailureBudget(plan, max_errors)
+    if plan.units:
+        _detect(job, plan, resources, command_args, budget, address)
     else:
-        planning.discard(job.store, made.stale)  # other pages have the same images
+        planning.discard(job.store, plan.stale)  # other pages have the same images
     job.compact()
-    job.refuse_strangers()
-    errors.refuse_too_many()
+    job.refuse_mixture()
+    budget.refuse_too_many()
     _conclude(job, limit is not None, Bootstrap(bootstrap, 0) if bootstrap else None, as_json, address)
-    return 2 if any(errors.failed.values()) or job.failed() else 0
+    return 2 if any(budget.failed.values()) or job.failed_images() else 0
 
 
 def _conclude(job: Job, is_limited: bool, resamples: Bootstrap | None, as_json: bool, address: str | None) -> None:
@@ -128,24 +140,40 @@ def _conclude(job: Job, is_limited: bool, resamples: Bootstrap | None, as_json: 
         click.echo(f"There is no report: {error}", err=True)
 
 
-def _detect(job: Job, made: Plan, sizes: Sizes, typed: dict[str, Any], errors: Errors, address: str | None) -> None:
-    """Do what is planned, show how far it is, and leave a record of it in the store."""
+def _detect(
+    job: Job,
+    plan: Plan,
+    resources: ResourceOptions,
+    command_args: dict[str, Any],
+    budget: FailureBudget,
+    address: str | None,
+) -> None:
+    """Do what is planned, show progress, and leave a record of it in the store."""
     from saod_ray.engine.cluster import connected
     from saod_ray.engine.estimate import estimate
     from saod_ray.engine.journal import Journal
-    from saod_ray.engine.run import stream
 
-    terminal.stderr().print(_estimate_table(estimate(job, made)))
-    journal = Journal(job.store, made, typed)
-    lanes = {"decoding": made.images} | {name: count for name, count in made.missing.items() if count}
-    with terminal.bars(lanes) as progress, journal.stage("detecting"), connected(address):
+    terminal.stderr().print(_estimate_table(estimate(job, plan)))
+    journal = Journal(job.store, plan, command_args)
+    groups = resources.groups(plan.busy_detectors)
+    lanes = {"decoding": sum(plan.images_to_prepare(group) for group in groups)}
+    lanes |= {name: plan.missing[name] for name in plan.busy_detectors}
+    with journal.stage("detecting"), connected(address), terminal.bars(lanes) as progress:
+        from saod_ray.engine.driver import Callbacks
+        from saod_ray.engine.run import Run
 
-        def told(receipt: Receipt) -> None:
+        def on_receipt(receipt: Receipt) -> None:
             journal.note(receipt)
-            errors.note(receipt)
+            budget.count(receipt)
             progress(receipt.detector, receipt.images)
 
-        journal.facts = stream(job, made, sizes, told, lambda images: progress("decoding", images))
+        def on_message(message: str) -> None:
+            journal.log(message)
+            click.echo(message, err=True)
+
+        run = Run(job, plan, resources, may_grow=address is not None)
+        journal.statistics = run.statistics
+        run.detect(on_receipt, Callbacks(lambda images: progress("decoding", images), on_message))
     journal.close("done")
 
 
@@ -160,29 +188,32 @@ def _untouched(uri: str) -> Iterator[str]:
         yield uri if Store(uri).detectors() else place
 
 
-def _print_estimates(found: list[Estimate], as_json: bool) -> None:
+def _print_estimates(estimates: list[Estimate], as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found], indent=1))
+        click.echo(json.dumps([asdict(one) for one in estimates], indent=1))
         return
-    terminal.stdout().print(_estimate_table(found))
-    if any(each.missing and each.images_a_second is None for each in found):
+    terminal.stdout().print(_estimate_table(estimates))
+    if any(one.missing and one.images_a_second is None for one in estimates):
         click.echo("How fast a detector is here is not known yet: --probe measures it for 20 seconds.", err=True)
 
 
-def _estimate_table(found: list[Estimate]) -> Table:
-    """What is to do and what is there; columns of which nothing is known are left out."""
+def _estimate_table(estimates: list[Estimate]) -> Table:
+    """Images to do and done per detector; columns without any value are left out."""
     from rich import box
     from rich.table import Table
 
-    known = {"images/s": [each.images_a_second for each in found], "hours": [each.hours for each in found]}
-    known["cost"] = [each.cost for each in found]
-    shown = {title: values for title, values in known.items() if any(value is not None for value in values)}
+    columns = {
+        "images/s": [one.images_a_second for one in estimates],
+        "hours": [one.hours for one in estimates],
+        "cost": [one.cost for one in estimates],
+    }
+    columns = {title: values for title, values in columns.items() if any(value is not None for value in values)}
     table = Table("detector", box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("images to do", "there", "shards", "MB", *shown):
+    for title in ("images to do", "done", "shards", "MB", *columns):
         table.add_column(title, justify="right")
-    for k, each in enumerate(found):
-        counts = (f"{each.missing:,}", f"{each.cached:,}", f"{each.shards:,}", f"{each.bytes / 1e6:,.1f}")
-        table.add_row(each.detector, *counts, *("?" if v[k] is None else f"{v[k]:,.2f}" for v in shown.values()))
+    for k, one in enumerate(estimates):
+        counts = (f"{one.missing:,}", f"{one.cached:,}", f"{one.shards:,}", f"{one.bytes / 1e6:,.1f}")
+        table.add_row(one.detector, *counts, *("?" if v[k] is None else f"{v[k]:,.2f}" for v in columns.values()))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,29 +20,43 @@ class PoisonedError(SaodError):
 
 
 def outcomes(detector: Detector, images: list[np.ndarray], batch_size: int) -> list[Detections | str]:
-    """Detections in the precision of a shard, or for an image that the detector raises on even when alone, a sentence.
+    """For each image its detections in the precision of a shard, or why the detector fails on it even when alone.
 
-    The detector never sees more images at once than `batch_size`, whatever it would do with them.
+    The detector never gets more than `batch_size` images at once. Batches depend on the list of images alone.
     """
-    batches = [images[k : k + batch_size] for k in range(0, len(images), batch_size)]
-    return [outcome for batch in batches for outcome in _of_batch(detector, batch)]
+    results: dict[int, Detections | str] = {}
+    for batch in shape_batches([image.shape for image in images], batch_size):
+        results.update(zip(batch, _batch_outcomes(detector, [images[k] for k in batch]), strict=True))
+    return [results[k] for k in range(len(images))]
 
 
-def _of_batch(detector: Detector, images: list[np.ndarray]) -> list[Detections | str]:
+def shape_batches(shapes: Sequence[tuple[int, ...]], batch_size: int) -> list[list[int]]:
+    """Batches of positions of images of one shape, shapes in the order in which they first appear.
+
+    >>> shape_batches([(4, 4, 3), (2, 2, 3), (4, 4, 3), (4, 4, 3)], 2)
+    [[0, 2], [3], [1]]
+    """
+    positions: dict[tuple[int, ...], list[int]] = {}
+    for position, shape in enumerate(shapes):
+        positions.setdefault(shape, []).append(position)
+    return [group[k : k + batch_size] for group in positions.values() for k in range(0, len(group), batch_size)]
+
+
+def _batch_outcomes(detector: Detector, images: list[np.ndarray]) -> list[Detections | str]:
     try:
-        found = detector.detect(images)
-        if len(found) != len(images):
-            raise ValueError(f"{len(found)} results for {len(images)} images")
-        return [_checked(each, len(detector.spec.classes)) for each in found]
+        detections = detector.detect(images)
+        if len(detections) != len(images):
+            raise ValueError(f"{len(detections)} results for {len(images)} images")
+        return [_checked(one, len(detector.spec.classes)) for one in detections]
     except Exception as error:  # whatever a detector raises is about its images until each was tried alone
-        said = sentence(error)
-        if _POISONED in said:
+        message = sentence(error)
+        if _POISONED in message:
             raise PoisonedError(
-                f"The GPU is of no more use to this process ({said}): run the same command again."
-            ) from None
+                f"This process cannot use its GPU any more ({message}): run the same command to resume."
+            ) from error
         if len(images) == 1:
-            return [said]
-    return [outcome for image in images for outcome in _of_batch(detector, [image])]
+            return [message]
+    return [outcome for image in images for outcome in _batch_outcomes(detector, [image])]
 
 
 def sentence(error: Exception) -> str:

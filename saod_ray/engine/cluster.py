@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -16,12 +17,16 @@ from saod_ray.errors import SaodError
 # before ray is imported: quiet, nothing reported to anyone, and no warnings about its own past
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray warns of every actor of Ray Data
     "RAY_TRAIN_V2_ENABLED": "1",
     # Ray ends idle processes after a second, and a new one that decodes takes two seconds to begin
     "RAY_idle_worker_killing_time_threshold_ms": "600000",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+# what Ray says of every process that dies; the engine counts them, and says it in a line
+PROCESS_DIED = ("A worker died or was killed while executing", "There are infinite retries remaining")
 
 
 @contextmanager
@@ -39,7 +44,8 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
     mine: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     with _on_loopback() if address is None else nullcontext(), _stdout_kept(), _signals_kept() as may_set:
         try:
-            ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
+            with _stderr_hidden():
+                ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise SaodError(
                 f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
@@ -50,6 +56,14 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
             yield
         finally:
             ray.shutdown()
+
+
+def cluster_totals() -> tuple[float, float]:
+    """CPUs and GPUs of the connected cluster, as it is now."""
+    import ray
+
+    total = ray.cluster_resources()
+    return total.get("CPU", 0.0), total.get("GPU", 0.0)
 
 
 @contextmanager
@@ -66,14 +80,35 @@ def _on_loopback() -> Iterator[None]:
 
 @contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """Ray prints on stdout that a process died, whatever is asked of it; here on stderr."""
+    """Ray prints to stdout, whatever it is told; here to stderr, and without its page about every process that dies."""
     worker: Any = importlib.import_module("ray._private.worker")
     before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda data, **options: before({**data, "is_err": True}, **options)
+
+    def print_to_stderr(data: dict[str, Any], **options: Any) -> None:
+        lines = [line for line in data.get("lines", ()) if not any(phrase in line for phrase in PROCESS_DIED)]
+        if lines:
+            before({**data, "lines": lines, "is_err": True}, **options)
+
+    worker.print_to_stdstream = print_to_stderr
     try:
         yield
     finally:
         worker.print_to_stdstream = before
+
+
+@contextmanager
+def _stderr_hidden() -> Iterator[None]:
+    """Ray's C++ writes to stderr while it connects, whatever its log level."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How a run went: run.json with figures, and a log of every receipt, both in the store. No result depends on them."""
+"""How a run goes: run.json with rates and counts, and a log of every receipt. No result depends on them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,36 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 import saod_ray
 from saod_ray import __version__
 from saod_ray.engine.plan import Plan
-from saod_ray.engine.workers import Receipt
 from saod_ray.store.store import Store
 
+if TYPE_CHECKING:
+    from saod_ray.engine.run import RunStatistics
+    from saod_ray.engine.workers import Receipt
+
 PACKAGES = ("ray", "torch", "mmdet", "numpy", "opencv-python", "pyarrow", "polars")
+WRITE_EVERY = 5.0  # seconds, so that a killed run leaves its record
 
 
 class Journal:
-    """Kept in memory while a run lasts, and written when it ends, however that is short of a kill."""
+    """Written into the store while a run proceeds, and when it ends."""
 
-    def __init__(self, store: Store, made: Plan, settings: dict[str, Any]) -> None:
-        self._store, self._made, self._settings = store, made, settings
+    def __init__(self, store: Store, plan: Plan, settings: dict[str, Any]) -> None:
+        self._store, self._plan, self._settings = store, plan, settings
         self._began, self._start = datetime.now(UTC), time.monotonic()
+        self._written = float("-inf")
         self._stages: dict[str, float] = {}
         self._totals: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self._lines = [f"{self._began:%Y-%m-%d %H:%M:%S} begins: {json.dumps(settings, sort_keys=True, default=str)}"]
-        self.facts: dict[str, Any] = {}
+        self._commit = _commit()
+        self._command_args = self._merged_command_args()
+        self.statistics: RunStatistics | None = None
 
     def note(self, receipt: Receipt) -> None:
         """A shard was committed."""
@@ -40,15 +49,22 @@ class Journal:
         for name in ("images", "empty", "failed", "detections", "seconds"):
             sums[name] += getattr(receipt, name)
         unit = f"{receipt.unit.split} {receipt.unit.name}"
-        self._lines.append(
-            f"{time.monotonic() - self._start:9.2f} s {receipt.detector} {unit}: {receipt.images} images, {receipt.empty} "
-            f"empty, {receipt.failed} failed, {receipt.detections} detections, {receipt.seconds:.2f} s"
+        self.log(
+            f"{receipt.detector} {unit}: {receipt.images} images, {receipt.empty} empty, {receipt.failed} failed, "
+            f"{receipt.detections} detections, {receipt.seconds:.2f} s"
         )
+
+    def log(self, message: str) -> None:
+        """Add a line to the log."""
+        self._lines.append(f"{time.monotonic() - self._start:9.2f} s {message}")
+        if time.monotonic() - self._written > WRITE_EVERY:
+            self._write("running")
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; what ends the run is written down before it goes on."""
+        """Time a stage; what ends the run is recorded."""
         began = time.monotonic()
+        self._write("running")
         try:
             yield
         except BaseException as error:
@@ -58,38 +74,43 @@ class Journal:
         self._stages[name] = round(time.monotonic() - began, 3)
 
     def close(self, outcome: str) -> None:
-        """Write both files."""
+        """Write both files for the last time."""
         self._lines.append(f"{time.monotonic() - self._start:9.2f} s {outcome}")
-        seconds = time.monotonic() - self._start
+        self._write(outcome)
+
+    def _write(self, outcome: str) -> None:
         record = {
             "began": self._began.isoformat(timespec="seconds"),
+            "updated": datetime.now(UTC).isoformat(timespec="seconds"),
             "outcome": outcome,
-            "seconds": round(seconds, 3),
+            "seconds": round(time.monotonic() - self._start, 3),
             "stages": self._stages,
             "settings": self._settings,
-            "typed": self._typed(),
-            "units": len(self._made.work),
-            "cached": self._made.cached,
-            "detectors": {name: self._figures(sums) for name, sums in sorted(self._totals.items())},
+            "typed": self._command_args,
+            "units": len(self._plan.units),
+            "cached": self._plan.cached,
+            "detectors": {name: self._rates(sums) for name, sums in sorted(self._totals.items())},
             "packages": {name: _version(name) for name in PACKAGES} | {"saod-ray": __version__},
-            "commit": _commit(),
-            **self.facts,
+            "commit": self._commit,
+            **(msgspec.to_builtins(self.statistics) if self.statistics else {}),
         }
-        self._store.folder.put("run.json", json.dumps(record, indent=1, sort_keys=True, default=str).encode())
-        log = "\n".join([*self._lines, ""]).encode()
-        self._store.folder.put(f"log/{self._began:%Y%m%d-%H%M%S-%f}.log", log)
+        text = json.dumps(record, indent=1, sort_keys=True, default=str)
+        self._store.folder.put("run.json", text.encode(), durable=False)
+        log = "\n".join([*self._lines, ""])
+        self._store.folder.put(f"log/{self._began:%Y%m%d-%H%M%S-%f}.log", log.encode(), durable=False)
+        self._written = time.monotonic()
 
-    def _typed(self) -> dict[str, tuple[str, str]]:
-        """Detector → use case and detectors as somebody typed them, in this run and earlier ones."""
+    def _merged_command_args(self) -> dict[str, tuple[str, str]]:
+        """Detector → use case and --detectors as typed on the command line, in this run and earlier ones."""
         case, detectors = self._settings.get("use_case"), str(self._settings.get("detectors"))
         file = detectors if detectors.endswith(".toml") else None
-        return self._store.last_run().typed | {name: (str(case), file or name) for name in self._made.missing if case}
+        return self._store.last_run().typed | {name: (str(case), file or name) for name in self._plan.missing if case}
 
-    def _figures(self, sums: dict[str, float]) -> dict[str, float]:
-        stage = self._stages.get("detecting", 0.0)
+    def _rates(self, sums: dict[str, float]) -> dict[str, float]:
+        seconds = self._stages.get("detecting", time.monotonic() - self._start)
         rates = {
-            "images_a_second": round(sums["images"] / stage, 3) if stage else 0.0,
-            "images_a_second_of_an_actor": round(sums["images"] / sums["seconds"], 3) if sums["seconds"] else 0.0,
+            "images_per_second": round(sums["images"] / seconds, 3) if seconds else 0.0,
+            "images_per_second_per_actor": round(sums["images"] / sums["seconds"], 3) if sums["seconds"] else 0.0,
         }
         return {**{name: round(value, 3) for name, value in sums.items()}, **rates}
 

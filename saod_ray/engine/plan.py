@@ -1,13 +1,13 @@
 """What a run has to do: ranges of images that some detector's shards in the store do not cover.
 
-A range is named by its place in the split's manifest, and its shard by a digest of all that it is made from. A range
-that lies within another that is valid is superseded by it, so that small shards can be put together at any time.
+A range is named by its position in the split's manifest, and its shard by a digest of all that it is made from. A valid
+range supersedes those within it, so that small shards can be compacted at any time.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -29,39 +29,45 @@ UNIT_IMAGES = 128
 
 
 @dataclass(frozen=True)
-class Work:
+class PlannedUnit:
     """A unit and the detectors that miss it."""
 
     unit: Unit
     detectors: tuple[str, ...]
 
 
-class Asked(NamedTuple):
-    """What a run is to make: of every split all images, or the first alone; and what of the store it may replace."""
+class PlanOptions(NamedTuple):
+    """Which images a run covers, and what of the store it may replace."""
 
-    limit: int | None = None
+    limit: int | None = None  # images per split
     retry_failed: bool = False
     val_shift: bool = False  # corrupted copies of val, too
-    replace: bool = False  # what was made with other weights, packages or another seed
+    replace: bool = False  # what other weights, options, packages or another seed made
 
 
-ALL = Asked()
+ALL_IMAGES = PlanOptions()
 
 
 @dataclass
 class Plan:
-    """The work in the order of the splits, and what is there already."""
+    """The units to do, in the order of the splits, and what the store has already; counts are images per detector."""
 
-    work: list[Work] = field(default_factory=list)
-    cached: dict[str, int] = field(default_factory=dict)  # images of a detector that need not be done
+    units: list[PlannedUnit] = field(default_factory=list)
+    cached: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)  # of the cached ones
-    stale: list[Page] = field(default_factory=list)  # go when a detector is there that makes them anew
+    stale: list[Page] = field(default_factory=list)  # removed when the detector that replaces them is ready
 
     @property
-    def images(self) -> int:
-        """How many images are decoded, each once for all detectors."""
-        return sum(work.unit.stop - work.unit.start for work in self.work)
+    def busy_detectors(self) -> list[str]:
+        """Those that miss images."""
+        return [name for name, count in self.missing.items() if count]
+
+    def images_to_prepare(self, detectors: Collection[str]) -> int:
+        """How many images are read and decoded, once for all these detectors."""
+        return sum(
+            planned.unit.image_count for planned in self.units if not set(detectors).isdisjoint(planned.detectors)
+        )
 
 
 class Inputs:
@@ -105,27 +111,32 @@ def boxes_by_image(objects: pl.DataFrame) -> dict[int, np.ndarray]:
     return {int(key[0]): part.select("x", "y", "w", "h").to_numpy() for key, part in parts.items()}
 
 
-def plan(inputs: Inputs, specs: Sequence[DetectorSpec], unit_images: int = UNIT_IMAGES, asked: Asked = ALL) -> Plan:
-    """What is missing of what is asked for."""
-    made = Plan()
-    for counts in (made.cached, made.missing, made.failed):
+def make_plan(
+    inputs: Inputs,
+    specs: Sequence[DetectorSpec],
+    unit_images: int = UNIT_IMAGES,
+    options: PlanOptions = ALL_IMAGES,
+) -> Plan:
+    """The units that some detector's shards do not cover."""
+    plan = Plan()
+    for counts in (plan.cached, plan.missing, plan.failed):
         counts.update((spec.name, 0) for spec in specs)
-    for split in [*inputs.store.splits, *(inputs.store.val_shift if asked.val_shift else ())]:
+    for split in [*inputs.store.splits, *(inputs.store.val_shift if options.val_shift else ())]:
         height = inputs.images(split).height
-        count = min(asked.limit or height, height)
+        count = min(options.limit or height, height)
         ranges: dict[tuple[int, int], list[str]] = {}
         for spec in specs:
-            lacking = ~_covered(inputs, spec, Unit(split, 0, count), made, asked)[:count]
-            made.missing[spec.name] += int(lacking.sum())
-            made.cached[spec.name] += count - int(lacking.sum())
+            lacking = ~_covered(inputs, spec, Unit(split, 0, count), plan, options)[:count]
+            plan.missing[spec.name] += int(lacking.sum())
+            plan.cached[spec.name] += count - int(lacking.sum())
             for start, stop in _runs(lacking, unit_images):
                 ranges.setdefault((start, stop), []).append(spec.name)
-        made.work += [Work(Unit(split, *each), tuple(names)) for each, names in sorted(ranges.items())]
-    return made
+        plan.units += [PlannedUnit(Unit(split, *bounds), tuple(names)) for bounds, names in sorted(ranges.items())]
+    return plan
 
 
 def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
-    """Refuse a seed that is not that of the other detectors' corrupted images: figures would not compare."""
+    """Refuse a seed other than that of the store's corrupted images: results would not compare."""
     for split in [*inputs.store.splits, *inputs.store.val_shift]:
         for name in detectors if Unit(split, 0, 0).severity else ():
             for page in inputs.store.pages(name, split)[:1]:
@@ -136,38 +147,38 @@ def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
                     )
 
 
-def _covered(inputs: Inputs, spec: DetectorSpec, wanted: Unit, made: Plan, asked: Asked) -> np.ndarray:
-    """Which images of a split a detector's pages cover, without those of pages that go, which it adds to the plan."""
-    covered = np.zeros(inputs.images(wanted.split).height, bool)
-    pages = ledger.pages(inputs.store.folder, spec.name, wanted.split)
-    # after the pages: a shard is there before the page that lists it
-    files = set(inputs.store.folder.list(f"detections/{spec.name}/{wanted.split}"))
-    kept = []
+def _covered(inputs: Inputs, spec: DetectorSpec, requested: Unit, plan: Plan, options: PlanOptions) -> np.ndarray:
+    """Which images of a split valid pages cover, as a mask; the other pages are added to the plan as stale."""
+    covered = np.zeros(inputs.images(requested.split).height, bool)
+    pages = ledger.pages(inputs.store.folder, spec.name, requested.split)
+    # listed after the pages: a shard exists before the page that lists it
+    files = set(inputs.store.folder.list(f"detections/{spec.name}/{requested.split}"))
+    valid = []
     for page in pages:
-        unit = Unit.named(wanted.split, page.unit)
+        unit = Unit.named(requested.split, page.unit)
         is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
         if page.origin.kind != RUN or (is_there and not inputs.is_valid(page, spec.fingerprint)):
-            _refuse_other(inputs, page, unit.stop > wanted.stop < len(covered), asked)
-        elif is_there and not (asked.retry_failed and _failed(page) and unit.stop <= wanted.stop):
+            _refuse_other(inputs, page, unit.stop > requested.stop < len(covered), options)
+        elif is_there and not (options.retry_failed and _failed(page) and unit.stop <= requested.stop):
             covered[unit.start : unit.stop] = True
-            kept.append(page)
+            valid.append(page)
             continue
-        made.stale.append(page)
-    gone = {page.unit for page in superseded(kept)}
-    made.failed[spec.name] += sum(_failed_before(inputs, p, wanted.stop) for p in kept if p.unit not in gone)
+        plan.stale.append(page)
+    gone = {page.unit for page in superseded(valid)}
+    plan.failed[spec.name] += sum(_failed_before(inputs, p, requested.stop) for p in valid if p.unit not in gone)
     return covered
 
 
-def _refuse_other(inputs: Inputs, page: Page, is_beyond: bool, asked: Asked) -> None:
-    """Refuse to take away what is not ours, what nobody said may go, and images beyond the limit."""
+def _refuse_other(inputs: Inputs, page: Page, is_beyond: bool, options: PlanOptions) -> None:
+    """Refuse to replace imported detections, anything without --replace, and images beyond --limit."""
     place = f"{inputs.store.uri} holds detections of '{page.detector}' on {page.split}"
     if page.origin.kind != RUN:
         raise SaodError(f"{place} that were imported: use another store.")
     other = "that were made with other weights, options or packages, or with another --seed"
-    if not asked.replace:
-        raise SaodError(f"{place} {other}: say --replace to make them anew, or use another store.")
+    if not options.replace:
+        raise SaodError(f"{place} {other}: give --replace to redo them, or use another store.")
     if is_beyond:
-        raise SaodError(f"{place} beyond --limit {other}: run without --limit to make all anew, or use another store.")
+        raise SaodError(f"{place} beyond --limit {other}: run without --limit to redo all, or use another store.")
 
 
 def _failed(page: Page) -> int:
@@ -175,27 +186,27 @@ def _failed(page: Page) -> int:
 
 
 def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
-    """The failed images of a page that come before one."""
+    """How many of a page's images before `stop` failed."""
     unit = Unit.named(page.split, page.unit)
     if unit.stop <= stop or not _failed(page):
         return _failed(page)
     rows = [inputs.store.read_shard(page.detector, page.split, shard) for shard in page.shards]
-    status = [each for part in rows for each in part.status]
+    status = [image_status for part in rows for image_status in part.status]
     return status[: max(stop - unit.start, 0)].count("failed")
 
 
 def _runs(lacking: np.ndarray, length: int, large: int = IMAGES) -> list[tuple[int, int]]:
-    """Ranges of True, cut where a multiple of the length lies, and where a large shard ends.
+    """Ranges of True, cut at multiples of `length` and of `large`.
 
     >>> _runs(np.array([0, 1, 1, 1, 0, 1], bool), 2)
     [(1, 2), (2, 4), (5, 6)]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], lacking.astype(np.int8), [0]])))
-    found = []
+    ranges: list[tuple[int, int]] = []
     for start, stop in edges.reshape(-1, 2).tolist():
         cuts = {start, stop, *_multiples(start, stop, length), *_multiples(start, stop, large)}
-        found += list(pairwise(sorted(cuts)))
-    return found
+        ranges += pairwise(sorted(cuts))
+    return ranges
 
 
 def _multiples(start: int, stop: int, of: int) -> range:
@@ -203,21 +214,23 @@ def _multiples(start: int, stop: int, of: int) -> range:
 
 
 def discard(store: Store, pages: Sequence[Page]) -> None:
-    """Take stale pages out of the store: first the page, then its shards. One that another run replaced since stays."""
+    """Remove stale pages from the store: first the page, then its shards. What another run replaced since stays."""
     places = {(page.detector, page.split) for page in pages}
-    there = {place: ledger.pages(store.folder, *place) for place in places}
+    listed = {place: ledger.pages(store.folder, *place) for place in places}
     for page in pages:
-        if page in there[page.detector, page.split]:
+        if page in listed[page.detector, page.split]:
             store.folder.delete(ledger.page_name(page.detector, page.split, page.unit))
             for shard in page.shards:
                 store.folder.delete(store.shard_file(page.detector, page.split, shard.name))
 
 
-def said(made: Plan) -> str:
-    """The plan in one sentence."""
-    detectors = [f"{name} {missing:,}" for name, missing in made.missing.items() if missing]
-    if not detectors:
-        return "nothing to do: all that is asked for is there"
-    old = sum(shard.images for page in made.stale for shard in page.shards)
-    again = f"; {old:,} images that failed, or were made otherwise, are replaced" if old else ""
-    return f"{len(made.work):,} units, {made.images:,} images to decode; to detect: {some(detectors, 9)}{again}"
+def summary(plan: Plan, groups: Sequence[Sequence[str]]) -> str:
+    """The plan in one sentence; `groups` are the detectors that share a pipeline."""
+    counts = [f"{name} {missing:,}" for name, missing in plan.missing.items() if missing]
+    if not counts:
+        return "nothing to do: the store has all of it"
+    stale = sum(shard.images for page in plan.stale for shard in page.shards)
+    replaced = f"; {stale:,} images that failed, or that changed since, are replaced" if stale else ""
+    prepared = sum(plan.images_to_prepare(group) for group in groups)
+    passes = f" (in {len(groups)} passes, one per group of detectors)" if len(groups) > 1 else ""
+    return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {some(counts, 9)}{replaced}"

@@ -17,8 +17,8 @@ from ray.serve.exceptions import RayServeException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
+from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect.outcomes import PoisonedError
-from saod_ray.engine.pictures import Picture
 from saod_ray.errors import SaodError
 from saod_ray.predict.bodies import RefusedError, image_of, pixels_of
 from saod_ray.predict.predictor import Predictor, Setup
@@ -121,10 +121,10 @@ class Endpoint:
         if self._problem:
             return [_unusable() for _ in bodies]
         answers: list[Any] = []
-        pictures: list[Picture] = []
+        pictures: list[PreparedImage] = []
         for number, data in enumerate(bodies):
             try:
-                pictures.append(Picture(number, pixels_of(data, self._limits.max_pixels), None, None))
+                pictures.append(PreparedImage(number, pixels_of(data, self._limits.max_pixels)))
                 answers.append(None)
             except RefusedError as refusal:
                 answers.append(refusal)

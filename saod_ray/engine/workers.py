@@ -1,35 +1,39 @@
-"""What runs in a detector's actor: it detects on the pictures of a unit and commits the shards it made."""
+"""What runs in an actor of the pipeline: it detects on the images of a unit and commits the shards."""
 
 from __future__ import annotations
 
-import os
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from saod_ray.config import DetectorSpec
+from saod_ray.config import DetectorSpec, base_fingerprint
+from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detections, Detector
-from saod_ray.detect.outcomes import PoisonedError, outcomes, sentence
+from saod_ray.detect.outcomes import outcomes, sentence
 from saod_ray.detect.registry import Entry
-from saod_ray.engine.pictures import Picture
+from saod_ray.engine.attempts import FATAL, Guard, TaskHistory
+from saod_ray.engine.pipeline import PreparedUnit, Problem, UnitList, encode_message
 from saod_ray.errors import SaodError
 from saod_ray.store import ledger
-from saod_ray.store.ledger import Origin, Page
+from saod_ray.store.ledger import Origin, Page, Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN, Unit
 
-PATIENCE = 120.0  # seconds for which a full disk or a store that cannot be reached is waited for
+WRITE_PATIENCE = 120.0  # seconds for which a worker waits for a full disk or an unreachable store
 PAUSE = 1.0
+READY = "ready"  # the message of a worker that waits for the driver to remove what the run replaces
 
 
 class Receipt(NamedTuple):
-    """A shard that was committed."""
+    """A committed shard."""
 
     unit: Unit
     detector: str
@@ -41,8 +45,8 @@ class Receipt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Crew:
-    """What an actor needs to know: its detectors and where everything lies."""
+class WorkerConfig:
+    """What a worker needs to know: its detectors, and where to find everything."""
 
     entries: tuple[Entry, ...]
     specs: tuple[DetectorSpec, ...]
@@ -53,164 +57,211 @@ class Crew:
     device: str
     batch_size: int
     threads: int
-    patience: float = PATIENCE
+    replaces: bool = False  # commits wait until the driver has removed what the run replaces
+    patience: float = WRITE_PATIENCE
 
 
 class Meters:
-    """What Ray's own metrics show of a detector, where a dashboard or Prometheus looks at them."""
+    """Ray's own metrics, which its dashboard and Prometheus read."""
 
     def __init__(self) -> None:
-        from ray.util.metrics import Counter  # what Ray is told before it is imported is not known yet in a driver
+        from ray.util.metrics import Counter  # a driver sets Ray's environment before Ray is imported
 
-        self._images = Counter(
-            "saod_ray_images", "Images whose shards are committed.", tag_keys=("detector", "split", "outcome")
-        )
-        self._detections = Counter("saod_ray_detections", "Detections committed.", tag_keys=("detector", "split"))
-        self._seconds = Counter("saod_ray_seconds", "Seconds of actors.", tag_keys=("detector", "split"))
+        tags = ("detector", "split")
+        self._images = Counter("saod_ray_images", "Images of committed shards.", tag_keys=(*tags, "outcome"))
+        self._detections = Counter("saod_ray_detections", "Detections of committed shards.", tag_keys=tags)
+        self._seconds = Counter("saod_ray_seconds", "Seconds of actors.", tag_keys=tags)
+        self._restarts = Counter("saod_ray_restarts", "Processes that ended with a unit in hand.", tag_keys=tags)
 
     def count(self, receipt: Receipt) -> None:
         """Add a shard."""
         tags = {"detector": receipt.detector, "split": receipt.unit.split}
-        outcomes = {"empty": receipt.empty, "failed": receipt.failed}
-        outcomes["detected"] = receipt.images - receipt.empty - receipt.failed
-        for outcome, images in outcomes.items():
+        images_by_outcome = {
+            "detected": receipt.images - receipt.empty - receipt.failed,
+            "empty": receipt.empty,
+            "failed": receipt.failed,
+        }
+        for outcome, images in images_by_outcome.items():
             if images:
                 self._images.inc(images, {**tags, "outcome": outcome})
         if receipt.detections:
             self._detections.inc(receipt.detections, tags)
         self._seconds.inc(receipt.seconds, tags)
 
+    def count_restart(self, detector: str, split: str) -> None:
+        """Add a process that ended."""
+        self._restarts.inc(1, {"detector": detector, "split": split})
 
-class Worker:
-    """An actor that holds a group of detectors. It is not restarted by Ray: the driver replaces it."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+class DetectorWorker:
+    """An actor that holds all detectors of a pipeline, commits one shard per unit and detector, and yields receipts."""
+
+    def __init__(self, config: WorkerConfig, units: UnitList, guard: Guard) -> None:
+        self._config, self._units, self._guard = config, units, guard
         self._meters = Meters()
         self._detectors: dict[str, Detector] = {}
-        self._problem = _other_store(crew)
-        for entry, spec in zip(crew.entries, crew.specs, strict=True):
+        self._problem = store_problem(config) or guard.build([entry.name for entry in config.entries], self._build_all)
+
+    def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
+        """Detect on a prepared unit, and yield one receipt per detector, or the problem that ends the run."""
+        if self._problem:
+            yield encode_message(Problem(self._problem))
+            return
+        number, images = PreparedUnit.from_table(batch)
+        if not images:
+            return  # the run stops
+        if self._config.replaces:
+            # says that this worker is ready; at every unit, as a replay must yield as many messages as what it replays
+            yield encode_message(READY)
+            self._guard.wait_for_commits()
+        request = self._units[number]
+        for detector, shard in request.shards.items():
             try:
-                self._build(entry, spec)
+                receipt = self._process(request.unit, detector, shard, images)
             except SaodError as error:
-                self._problem = str(error)
-            except Exception as error:  # a user's class may raise anything
-                self._problem = f"'{entry.name}' cannot be built ({sentence(error)}): mend that and run again."
+                yield encode_message(Problem(str(error)))
+                return
+            if receipt is None:
+                return
+            yield encode_message(receipt)
 
-    def _build(self, entry: Entry, spec: DetectorSpec) -> None:
-        crew = self._crew
-        built = registry.build(entry, crew.classes, crew.weights, crew.device, crew.batch_size, crew.threads)
-        if built.spec.fingerprint != spec.fingerprint:
-            raise SaodError(
-                f"The weights, config or packages of '{entry.name}' are others here than where the run was started: have "
-                "the same files and versions on every node."
+    # detectors ----------------------------------------------------------------------------------------------
+
+    def _build_all(self) -> None:
+        for entry, spec in zip(self._config.entries, self._config.specs, strict=True):
+            self._detectors[entry.name] = self._build(entry, spec)
+
+    def _build(self, entry: Entry, spec: DetectorSpec) -> Detector:
+        config = self._config
+        try:
+            detector = registry.build(
+                entry, config.classes, config.weights, config.device, config.batch_size, config.threads
             )
-        self._detectors[entry.name] = built
+        except SaodError:
+            raise
+        except Exception as error:  # a user's class may raise anything
+            raise SaodError(
+                f"'{entry.name}' cannot be built ({sentence(error)}): fix its class or options and run again."
+            ) from error
+        if detector.spec.fingerprint != base_fingerprint(spec.fingerprint):
+            raise SaodError(
+                f"The weights, config or packages of '{entry.name}' on node {socket.gethostname()} differ from those of the "
+                "driver: install the same files and versions on every node."
+            )
+        return detector
 
-    def ready(self) -> str:
-        """What is wrong with it, in a sentence, or nothing."""
-        return self._problem
+    # units --------------------------------------------------------------------------------------------------
 
-    def work(self, unit: Unit, name: str, key: str, failures: dict[int, str], *parts: list[Picture]) -> Receipt:
-        """Detect and commit; `failures` are images that are known to end the detector's process."""
+    def _process(self, unit: Unit, detector: str, shard: str, images: list[PreparedImage]) -> Receipt | None:
+        """Detect and commit, unless the ledger lists the shard already; None where the run stops."""
         began = time.monotonic()
-        pictures = [picture for part in parts for picture in part]
-        errors = [failures.get(k) or picture.error for k, picture in enumerate(pictures)]
-        found = self._found(name, pictures, errors)
-        shard = self._commit(unit, name, key, _rows(pictures, found, errors, self._labels(name)))
-        seconds = time.monotonic() - began
-        receipt = Receipt(unit, name, shard.images, shard.empty, shard.failed, shard.detections, seconds)
+        task = f"images {unit.name} of {unit.split} with '{detector}'"
+        history = self._guard.begin(task)
+        if history.is_stopping:
+            return None
+        if history.deaths:
+            self._meters.count_restart(detector, unit.split)
+        committed = self._listed_shard(unit, detector, shard) if history.is_replay else None
+        if committed is None:
+            detections, errors = self._detect(task, history, detector, images)
+            rows = make_rows(images, detections, errors, self._labels(detector))
+            committed = self._commit(unit, detector, shard, rows)
+        self._guard.end(task)
+        counts = (committed.images, committed.empty, committed.failed, committed.detections)
+        receipt = Receipt(unit, detector, *counts, time.monotonic() - began)
         self._meters.count(receipt)
         return receipt
 
-    def attempt(self, name: str, start: int, stop: int, failures: dict[int, str], *parts: list[Picture]) -> None:
-        """Detect on some of a unit's pictures and forget what was found: does it survive that?"""
-        pictures = [picture for part in parts for picture in part]
-        tried = [picture for k, picture in enumerate(pictures) if start <= k < stop and k not in failures]
-        self._found(name, tried, [picture.error for picture in tried])
+    def _detect(
+        self, task: str, history: TaskHistory, name: str, images: list[PreparedImage]
+    ) -> tuple[list[Detections | None], list[str | None]]:
+        """For each image its detections, or the reason why there are none."""
+        detector, batch_size = self._detectors[name], self._config.batch_size
 
-    def _found(self, name: str, pictures: list[Picture], errors: list[str | None]) -> list[Detections | None]:
-        """What there is on the pictures without an error; those that the detector fails on get one."""
-        detector = self._detectors[name]
-        good = [k for k, error in enumerate(errors) if error is None]
-        images = [pixels for k in good if (pixels := pictures[k].pixels) is not None]
-        found: list[Detections | None] = [None] * len(pictures)
-        try:
-            made = outcomes(detector, images, self._crew.batch_size)
-        except PoisonedError:
-            os._exit(1)  # a new process does the unit again
-        for k, outcome in zip(good, made, strict=True):
-            if isinstance(outcome, str):
-                errors[k] = outcome
-            else:
-                found[k] = outcome
-        return found
+        def work(positions: Sequence[int]) -> list[Detections | str]:
+            pixels = [images[position].pixels for position in positions]
+            return outcomes(detector, [array for array in pixels if array is not None], batch_size)
 
-    def _labels(self, name: str) -> np.ndarray:
+        readable = [position for position, image in enumerate(images) if image.error is None]
+        results = self._guard.run(task, history, readable, work, is_exact_alone=batch_size == 1)
+        detections: list[Detections | None] = []
+        errors: list[str | None] = []
+        for position, image in enumerate(images):
+            outcome = image.error or results.get(position, FATAL)
+            detections.append(None if isinstance(outcome, str) else outcome)
+            errors.append(outcome if isinstance(outcome, str) else None)
+        return detections, errors
+
+    def _labels(self, detector: str) -> np.ndarray:
         """The use case's label of each of the detector's classes."""
-        order = {each: k for k, each in enumerate(self._crew.classes)}
-        return np.array([order[each] for each in self._detectors[name].spec.classes], np.int16)
+        labels = {name: label for label, name in enumerate(self._config.classes)}
+        return np.array([labels[name] for name in self._detectors[detector].spec.classes], np.int16)
 
-    def _commit(self, unit: Unit, name: str, key: str, rows: Rows) -> ledger.Shard:
-        """The shard, then the page that lists it; a disk that is full is waited for."""
-        store = Store(self._crew.store)
-        fingerprint = self._detectors[name].spec.fingerprint
-        until = time.monotonic() + self._crew.patience
+    # the store ----------------------------------------------------------------------------------------------
+
+    def _listed_shard(self, unit: Unit, detector: str, shard: str) -> Shard | None:
+        """The shard, where a process that died later has committed it."""
+        page = ledger.find_page(Store(self._config.store).folder, detector, unit.split, unit.name)
+        return page.shards[0] if page is not None and page.origin.sha256 == shard else None
+
+    def _commit(self, unit: Unit, detector: str, shard_name: str, rows: Rows) -> Shard:
+        """Write the shard, then the page that lists it; wait for a disk that is full."""
+        store = Store(self._config.store)
+        fingerprint = next(spec.fingerprint for spec in self._config.specs if spec.name == detector)
+        until = time.monotonic() + self._config.patience
         while True:
             try:
-                shard = store.write_shard(name, unit.split, key, rows)
-                page = Page(
-                    detector=name,
-                    split=unit.split,
-                    unit=unit.name,
-                    origin=Origin(RUN, fingerprint, key),
-                    shards=[shard],
-                )
+                shard = store.write_shard(detector, unit.split, shard_name, rows)
+                origin = Origin(RUN, fingerprint, shard_name)
+                page = Page(detector=detector, split=unit.split, unit=unit.name, origin=origin, shards=[shard])
                 ledger.write_page(store.folder, page)
                 return shard
             except (OSError, SaodError) as error:
                 if time.monotonic() > until:
                     raise SaodError(
-                        f"{self._crew.store} cannot be written to ({error}): mend that and run again."
-                    ) from None
+                        f"{self._config.store} cannot be written to ({error}): fix that and run the same command to resume."
+                    ) from error
                 time.sleep(PAUSE)
 
 
-def _other_store(crew: Crew) -> str:
-    """What to do where this node sees another store than the driver does, or nothing."""
+def store_problem(config: WorkerConfig) -> str:
+    """What to do where this node sees another store than the driver, or nothing."""
     try:
-        if Store(crew.store).identity() == crew.store_digest:
+        if Store(config.store).identity() == config.store_digest:
             return ""
     except (OSError, SaodError) as error:
         reason = f"it cannot be read: {error}"
     else:
         reason = "there is another one"
     return (
-        f"The store {crew.store} of the driver is not there on node {socket.gethostname()} ({reason}): give --store a "
-        "place that all nodes share, like s3://BUCKET/STORE."
+        f"The driver's store {config.store} is not on node {socket.gethostname()} ({reason}): give --store a place that all "
+        "nodes share, such as s3://BUCKET/STORE."
     )
 
 
-def _rows(
-    pictures: list[Picture], found: list[Detections | None], errors: list[str | None], labels: np.ndarray
+def make_rows(
+    images: Sequence[PreparedImage],
+    detections: Sequence[Detections | None],
+    errors: Sequence[str | None],
+    labels: np.ndarray,
 ) -> Rows:
-    """A unit's rows in the order of its pictures."""
-    there = [each for each in found if each is not None]
-    counts = [0 if each is None else len(each.score) for each in found]
+    """A unit's rows, in the order of its images. `labels` maps the detector's labels to the use case's."""
+    present = [one for one in detections if one is not None]
     columns: dict[str, np.ndarray] = {
-        "label": labels[np.concatenate([each.label for each in there])] if there else np.zeros(0, np.int16),
-        "box": np.concatenate([each.box for each in there]) if there else np.zeros((0, 4), np.float32),
-        "score": np.concatenate([each.score for each in there]) if there else np.zeros(0, np.float32),
+        "label": labels[np.concatenate([one.label for one in present])] if present else np.zeros(0, np.int16),
+        "box": np.concatenate([one.box for one in present]) if present else np.zeros((0, 4), np.float32),
+        "score": np.concatenate([one.score for one in present]) if present else np.zeros(0, np.float32),
     }
     for name in (*UNCERTAINTIES, "variance"):
-        has = [each for each in there if getattr(each, name) is not None]
-        if has and all(getattr(each, name) is not None for each in there if len(each.score)):
-            columns[name] = np.concatenate([getattr(each, name) for each in has])
+        arrays = [getattr(one, name) for one in present if getattr(one, name) is not None]
+        if arrays and all(getattr(one, name) is not None for one in present if len(one.score)):
+            columns[name] = np.concatenate(arrays)
+    counts = [0 if one is None else len(one.score) for one in detections]
     return Rows(
-        image_id=np.array([picture.image_id for picture in pictures], np.int64),
+        image_id=np.array([image.image_id for image in images], np.int64),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         columns=columns,
         status=["ok" if error is None else "failed" for error in errors],
         error=list(errors),
-        corruption=[picture.corruption for picture in pictures],
+        corruption=[image.corruption for image in images],
     )

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from saod_ray.config import UseCase
+from saod_ray.data.prepare import ImageRequest, PreparedImage, prepare
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detector
 from saod_ray.detect.outcomes import outcomes
 from saod_ray.detect.registry import Entry
-from saod_ray.engine.pictures import Picture, Wanted, prepare
 from saod_ray.errors import SaodError
 from saod_ray.predict.drawing import drawn
 from saod_ray.predict.verdicts import Verdict
@@ -94,14 +94,14 @@ class Predictor:
         """The verdicts on all images; one that cannot be read or detected on is an error."""
         found = []
         for number, image in enumerate(images):
-            picture = Picture(number, image, None, None) if isinstance(image, np.ndarray) else _read([str(image)])[0]
+            picture = PreparedImage(number, image) if isinstance(image, np.ndarray) else _read([str(image)])[0]
             (outcome,) = self.outcomes([str(number)], [picture])
             if outcome.verdict is None:
                 raise SaodError(f"Number {number} of {len(images)} images: {outcome.error}")
             found.append(outcome.verdict)
         return found
 
-    def outcomes(self, files: Sequence[str], pictures: Sequence[Picture], draw: bool = False) -> list[Outcome]:
+    def outcomes(self, files: Sequence[str], pictures: Sequence[PreparedImage], draw: bool = False) -> list[Outcome]:
         """What comes of each file, whose pictures these are."""
         good = {k: each.pixels for k, each in enumerate(pictures) if each.pixels is not None}
         detected = dict(zip(good, outcomes(self._detector, list(good.values()), self._batch_size), strict=True))
@@ -124,5 +124,5 @@ def predicted(setup: Setup, files: Sequence[str], draw: bool) -> Iterator[Outcom
         yield from predictor.outcomes(some, _read(some), draw)
 
 
-def _read(files: Sequence[str]) -> list[Picture]:
-    return prepare(str(Path.cwd()), [Wanted(k, file, None) for k, file in enumerate(files)], 0, 0)[1]
+def _read(files: Sequence[str]) -> list[PreparedImage]:
+    return prepare(str(Path.cwd()), [ImageRequest(k, file) for k, file in enumerate(files)])

@@ -67,6 +67,15 @@ def pages(folder: Folder, detector: str, split: str) -> list[Page]:
             return [records.read(folder, name, Page, _remedy(name)) for name in names]
 
 
+def find_page(folder: Folder, detector: str, split: str, unit: str) -> Page | None:
+    """The page of one unit, where there is one."""
+    name = page_name(detector, split, unit)
+    try:
+        return records.read(folder, name, Page, _remedy(name))
+    except FileNotFoundError:
+        return None
+
+
 def _remedy(name: str) -> str:
     """What to do about a damaged page: a run makes its own again."""
     again = "run the same command" if is_of_run(PurePath(name).stem) else "import that split"

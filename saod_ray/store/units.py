@@ -29,6 +29,15 @@ class Unit(NamedTuple):
         """
         return f"{self.start:08d}-{self.stop:08d}"
 
+    @property
+    def image_count(self) -> int:
+        """How many images it has.
+
+        >>> Unit("id", 128, 200).image_count
+        72
+        """
+        return self.stop - self.start
+
     @classmethod
     def named(cls, split: str, name: str) -> Unit:
         """The unit of a ledger page of a run."""

@@ -13,8 +13,8 @@ import ray
 from toy_runs import done, job
 
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.plan import Asked
-from saod_ray.engine.run import Sizes
+from saod_ray.engine.plan import PlanOptions
+from saod_ray.engine.resources import ResourceOptions
 
 PATIENCE = 90.0  # seconds until nodes are gone
 
@@ -24,12 +24,12 @@ def nodes_with_gpus() -> int:
 
 
 def main(address: str, data: str, store: str) -> None:
-    sizes = Sizes(actors=(1, 2), group=1, gpus=1.0, batch_size=2, unit_images=2)
+    sizes = ResourceOptions(actors=(1, 2), gpus=1.0, batch_size=2, unit_images=2)
     seen: list[int] = []
     with connected(address):
         before = nodes_with_gpus()
         work = job(Path(data), Path(store), {"a": {"seconds": 0.8}})
-        receipts = done(work, sizes, asked=Asked(4), told=lambda receipt: seen.append(nodes_with_gpus()))
+        receipts = done(work, sizes, options=PlanOptions(4), on_receipt=lambda receipt: seen.append(nodes_with_gpus()))
         until = time.monotonic() + PATIENCE
         while nodes_with_gpus() and time.monotonic() < until:
             time.sleep(0.5)

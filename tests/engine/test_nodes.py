@@ -12,11 +12,9 @@ import pytest
 import ray
 from toy_runs import PER_DETECTOR, done, failed, files, job, tiny
 
-from saod_ray.engine import stream
 from saod_ray.engine.cluster import QUIET, connected
-from saod_ray.engine.plan import Asked
-from saod_ray.engine.run import Sizes
-from saod_ray.engine.stream import Stream
+from saod_ray.engine.plan import PlanOptions
+from saod_ray.engine.resources import ResourceOptions
 from saod_ray.engine.workers import Receipt
 
 pytestmark = pytest.mark.slow
@@ -40,13 +38,8 @@ def cluster() -> Iterator[object]:
     made.shutdown()
 
 
-@pytest.mark.parametrize("retries", [1, 0], ids=["made again by Ray", "decoded again"])
-def test_a_node_that_goes_with_actors_and_pictures(cluster, data, tmp_path, monkeypatch, retries) -> None:
+def test_a_node_that_goes_with_actors_and_images(cluster, data, tmp_path) -> None:
     """All that runs and all that is decoded is on the node that is removed; another takes over."""
-    lost = []
-    again = Stream._lost
-    monkeypatch.setattr(Stream, "_lost", lambda *given: (lost.append(given), again(*given)))
-    monkeypatch.setattr(stream, "RETRIES", retries)
     detectors = {"a": {"seconds": 0.05}, "b": {"seconds": 0.05, "shift": 1.0}}
     nodes = [cluster.add_node(num_cpus=3)]
     receipts: list[Receipt] = []
@@ -59,26 +52,25 @@ def test_a_node_that_goes_with_actors_and_pictures(cluster, data, tmp_path, monk
 
     done(
         job(data, tmp_path / "store", detectors),
-        Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=4),
-        told=replace,
+        ResourceOptions(actors=(1, 1), batch_size=2, unit_images=4),
+        on_receipt=replace,
     )
     assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
-    assert lost or retries
     assert failed(tmp_path / "store", "a") == failed(tmp_path / "store", "b") == {}
-    done(job(data, tmp_path / "again", detectors), Sizes(actors=(1, 1), group=2, batch_size=2, unit_images=9))
+    done(job(data, tmp_path / "again", detectors), ResourceOptions(actors=(1, 1), batch_size=2, unit_images=9))
     assert files(tmp_path / "store") == files(tmp_path / "again")
 
 
 def test_pools_of_gpus(data, tmp_path) -> None:
-    """One GPU an actor; the pool of a slow detector grows on what that of a quick one lets go."""
+    """One GPU per actor; the second pipeline grows to both GPUs, which the first one lets go."""
     notes = tmp_path / "notes"
     notes.mkdir()
     detectors = {"quick": {"notes": str(notes)}, "slow": {"notes": str(notes), "seconds": 1.0, "shift": 1.0}}
     with connected(None, cpus=8, gpus=2):
         receipts = done(
             job(data, tmp_path / "store", detectors),
-            Sizes(actors=(1, 2), group=1, batch_size=2, unit_images=2),
-            asked=Asked(2),
+            ResourceOptions(actors=(1, 2), group=1, batch_size=2, unit_images=2),
+            options=PlanOptions(2),
         )
         until = time.monotonic() + 60
         while ray.available_resources().get("GPU") != 2:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect.detections import Detections
-from saod_ray.engine.pictures import Picture
 from saod_ray.engine.plan import _runs
-from saod_ray.engine.workers import _rows
+from saod_ray.engine.workers import make_rows
 from saod_ray.store import compaction, ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Rows
@@ -66,10 +66,10 @@ def made(seed: int, start: int, stop: int) -> Rows:
             score=rng.random(count).astype(np.float32),
             entropy=entropy if has else None,
         )
-        pictures.append(Picture(100 + k, None, "fog", None))
+        pictures.append(PreparedImage(100 + k, None, "fog", None))
         found.append(None if fails else detections)
         errors.append("no luck" if fails else None)
-    return _rows(pictures, found, errors, LABELS)
+    return make_rows(pictures, found, errors, LABELS)
 
 
 def commit(store: Store, seed: int, unit: Unit) -> None:

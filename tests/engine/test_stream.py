@@ -22,15 +22,17 @@ import psutil
 import pytest
 import ray
 from PIL import Image
-from toy_runs import PER_DETECTOR, contents, done, failed, files, job, own_copy, scored, stamps, tiny, toml
+from toy_runs import PER_DETECTOR, contents, detect, done, failed, files, job, own_copy, scored, stamps, tiny, toml
 
-from saod_ray.engine import pool, run, stream
+from saod_ray.engine import driver, pipeline, workers
+from saod_ray.engine.attempts import FATAL, HangLimit
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.pictures import prepare
-from saod_ray.engine.plan import Asked
-from saod_ray.engine.run import Scope, Sizes
-from saod_ray.engine.stream import DEATHS, FATAL, Limits
-from saod_ray.engine.workers import Crew, Receipt
+from saod_ray.engine.driver import Callbacks
+from saod_ray.engine.job import Job, Scope
+from saod_ray.engine.plan import PlanOptions
+from saod_ray.engine.resources import ResourceOptions
+from saod_ray.engine.run import Run
+from saod_ray.engine.workers import Receipt, WorkerConfig
 from saod_ray.errors import SaodError
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
@@ -73,19 +75,19 @@ def whole(store: Path, detectors: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes",
+    "resources",
     [
-        Sizes(actors=(2, 2), group=1, batch_size=2, unit_images=3),
-        Sizes(actors=(1, 2), group=3, batch_size=2, unit_images=64),
-        Sizes(actors=(1, 1), group=1, batch_size=5, unit_images=1000),
+        ResourceOptions(actors=(2, 2), group=2, batch_size=2, unit_images=3),
+        ResourceOptions(actors=(1, 2), batch_size=2, unit_images=64),
+        ResourceOptions(actors=(1, 1), group=1, batch_size=2, unit_images=1000),
     ],
     ids=["2:2", "1:2", "1:1"],
 )
-def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, sizes) -> None:
+def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, resources) -> None:
     work = job(data, tmp_path / "store")
-    made = work.plan(sizes)
-    np.random.default_rng(sizes.unit_images).shuffle(made.work)  # type: ignore[arg-type]
-    done(work, sizes, made=made)
+    plan = work.plan(resources.unit_images)
+    np.random.default_rng(resources.unit_images).shuffle(plan.units)  # type: ignore[arg-type]
+    done(work, resources, plan=plan)
     whole(tmp_path / "store", ["a", "b", "c"])
     assert files(tmp_path / "store") == files(plain)
     assert scored(tmp_path / "store") == scored(plain)
@@ -94,8 +96,8 @@ def test_the_same_bytes_however_the_work_is_spread(data, plain, tmp_path, sizes)
 def test_a_finished_store_plans_nothing_and_writes_nothing(data, plain) -> None:
     before = stamps(plain)
     work = job(data, plain)
-    made = work.plan(Sizes())
-    assert made.work == [] and made.stale == [] and made.cached == dict.fromkeys("abc", PER_DETECTOR)
+    plan = work.plan()
+    assert plan.units == [] and plan.stale == [] and plan.cached == dict.fromkeys("abc", PER_DETECTOR)
     assert done(work) == []
     assert stamps(plain) == before
 
@@ -103,10 +105,11 @@ def test_a_finished_store_plans_nothing_and_writes_nothing(data, plain) -> None:
 def test_a_limit_and_then_all(data, plain, tmp_path) -> None:
     work = job(data, tmp_path / "store")
     assert sum(
-        each.images for each in done(work, Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=2), asked=Asked(3))
+        each.images
+        for each in done(work, ResourceOptions(actors=(1, 1), batch_size=2, unit_images=2), options=PlanOptions(3))
     ) == 3 * 3 * len(SPLITS)
     before = stamps(tmp_path / "store")
-    assert done(work, asked=Asked(3)) == [] and stamps(tmp_path / "store") == before
+    assert done(work, options=PlanOptions(3)) == [] and stamps(tmp_path / "store") == before
     assert sum(each.images for each in done(work)) == 3 * (PER_DETECTOR - 3 * len(SPLITS))
     assert files(tmp_path / "store") == files(plain)
 
@@ -116,9 +119,9 @@ def test_a_changed_option_redoes_that_detector_alone(data, plain, tmp_path) -> N
     before = stamps(tmp_path / "store")
     changed = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}})
     with pytest.raises(SaodError, match=r"holds detections of 'b' on val that were made with other weights.*--replace"):
-        changed.plan(Sizes())
+        changed.plan()
     assert stamps(tmp_path / "store") == before
-    receipts = done(changed, asked=Asked(replace=True))
+    receipts = done(changed, options=PlanOptions(replace=True))
     assert {each.detector for each in receipts} == {"b"} and sum(each.images for each in receipts) == PER_DETECTOR
     whole(tmp_path / "store", ["a", "b", "c"])
     after = stamps(tmp_path / "store")
@@ -133,9 +136,9 @@ def test_all_detectors_of_a_store_have_one_seed(data, plain, tmp_path) -> None:
     shutil.copytree(plain, tmp_path / "store")
     with pytest.raises(SaodError, match=r"The corrupted images of '[ab]' .* were made with another --seed"):
         job(data, tmp_path / "store", {"c": {"shift": 2.0}}, seed=1)
-    made = job(data, tmp_path / "store", seed=1).plan(Sizes(), Asked(replace=True))
-    assert {each.unit.split for each in made.work} == {"id-c1", "id-c3", "id-c5"} == {p.split for p in made.stale}
-    assert all(each.detectors == ("a", "b", "c") for each in made.work)
+    plan = job(data, tmp_path / "store", seed=1).plan(options=PlanOptions(replace=True))
+    assert {each.unit.split for each in plan.units} == {"id-c1", "id-c3", "id-c5"} == {p.split for p in plan.stale}
+    assert all(each.detectors == ("a", "b", "c") for each in plan.units)
 
 
 def test_a_limit_leaves_alone_what_lies_beyond_it(data, plain, tmp_path) -> None:
@@ -143,9 +146,9 @@ def test_a_limit_leaves_alone_what_lies_beyond_it(data, plain, tmp_path) -> None
     before = stamps(tmp_path / "store")
     changed = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 9.0}, "c": {"shift": 2.0}})
     with pytest.raises(SaodError, match="detections of 'b' on val beyond --limit that were made with other weights"):
-        changed.plan(Sizes(), Asked(3, replace=True))
-    made = job(data, tmp_path / "store").plan(Sizes(), Asked(3, retry_failed=True))
-    assert made.work == [] and made.stale == []
+        changed.plan(options=PlanOptions(3, replace=True))
+    plan = job(data, tmp_path / "store").plan(options=PlanOptions(3, retry_failed=True))
+    assert plan.units == [] and plan.stale == []
     assert stamps(tmp_path / "store") == before
 
 
@@ -178,7 +181,7 @@ def test_imported_detections_are_not_touched(data, tmp_path) -> None:
     case = UseCase.load("shapes", str(data))
     import_results(str(tmp_path / "store"), case, "b", "id", tmp_path / "found.json")
     with pytest.raises(SaodError, match="detections of 'b' on id that were imported"):
-        job(data, tmp_path / "store").plan(Sizes())
+        job(data, tmp_path / "store").plan()
 
 
 # detectors that misbehave --------------------------------------------------------------------------------------------
@@ -207,25 +210,23 @@ def test_an_image_that_ends_its_process_is_found(data, plain, tmp_path, how) -> 
     fatal = contents(data, "id")[2]
     store = tmp_path / "store"
     work = job(data, store, {"a": {}, "b": {"shift": 1.0, how: [fatal]}, "c": {"shift": 2.0}})
-    sizes = Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=4)
-    receipts: list = []
-    facts = run.stream(work, work.plan(sizes), sizes, receipts.append)
+    statistics = detect(work, ResourceOptions(actors=(1, 1), batch_size=2, unit_images=4))
     work.compact()
     whole(store, ["a", "b", "c"])
     assert failed(store, "b") == {("id", 2_000_003): FATAL}
     assert failed(store, "a") == failed(store, "c") == {}
-    assert facts["actors"]["a,b,c"]["lost"] == DEATHS + 1 + DEATHS  # together, in a half, alone
+    assert statistics.actors["a,b,c"]["lost"] == 4  # twice among others, twice alone
     assert {k: v for k, v in files(store).items() if "/b/" not in k} == {
         k: v for k, v in files(plain).items() if "/b/" not in k
     }
 
 
-def test_an_image_that_a_detector_hangs_on_is_found(data, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(stream, "Limits", partial(Limits, hang=4.0, slow=0.5))
+def test_an_image_that_a_detector_hangs_on_is_found(data, tmp_path) -> None:
     hanging = contents(data, "ood-digits")[3]
     done(
         job(data, tmp_path / "store", {"a": {"hangs": [hanging]}}),
-        Sizes(actors=(2, 2), group=1, batch_size=2, unit_images=1),
+        ResourceOptions(actors=(2, 2), batch_size=2, unit_images=2),
+        hang=HangLimit(4.0, 0.5),
     )
     whole(tmp_path / "store", ["a"])
     assert list(failed(tmp_path / "store", "a").values()) == [FATAL]
@@ -286,25 +287,34 @@ def test_bad_images(data, tmp_path) -> None:
     # a file that appears later is looked at when it is asked for
     (place / f"{7:06d}.jpg").write_bytes(kept)
     assert done(job(root, store, {"a": {}})) == []
-    again = done(job(root, store, {"a": {}}), asked=Asked(retry_failed=True))
+    again = done(job(root, store, {"a": {}}), options=PlanOptions(retry_failed=True))
     assert {each.unit.split for each in again} == {split for split, _ in reasons}
     whole(store, ["a"])
     assert {image for split, image in failed(store, "a") if split == "id"} == {2_000_007}
 
 
-def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("how", ["exits", "hangs"])
+def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypatch, how) -> None:
     fatal = f"shapes/ood-kinds/{1:06d}.jpg"
 
-    def prepared(root, wanted, severity, seed):
-        if any(each.file_name == fatal for each in wanted):
-            os._exit(1)
-        return prepare(root, wanted, severity, seed)
+    def prepare_units(batch, units, guard, root, seed):
+        """In a task's process, where decoding one image ends or hangs it."""
+        from saod_ray.data.prepare import prepare
+        from saod_ray.engine import pipeline
 
-    monkeypatch.setattr(stream, "prepare", prepared)
-    done(job(data, tmp_path / "store", {"a": {}}))
+        def prepared(root, requests, severity, seed):
+            if any(request.file_name == fatal for request in requests):
+                os._exit(1) if how == "exits" else time.sleep(3600)
+            return prepare(root, requests, severity, seed)
+
+        pipeline.prepare = prepared
+        return pipeline.prepare_units(batch, units, guard, root, seed)
+
+    monkeypatch.setattr(pipeline, "prepare_units", prepare_units)
+    done(job(data, tmp_path / "store", {"a": {}}), hang=HangLimit(4.0, 0.5))
     whole(tmp_path / "store", ["a"])
     ((split, _), reason), *others = failed(tmp_path / "store", "a").items()
-    assert split == "ood" and reason == "The process that decodes it ended (WorkerCrashedError)." and others == []
+    assert split == "ood" and reason == FATAL and others == []
 
 
 # actors that are killed, room that is short -----------------------------------------------------------------------------
@@ -312,7 +322,7 @@ def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypa
 
 def actors() -> list[psutil.Process]:
     """The processes of detectors on this test's cluster."""
-    return [each for each in psutil.Process().children(recursive=True) if named(each).startswith("ray::Worker")]
+    return [each for each in psutil.Process().children(recursive=True) if "DetectorWorker" in named(each)]
 
 
 def named(process: psutil.Process) -> str:
@@ -323,7 +333,7 @@ def named(process: psutil.Process) -> str:
 
 
 def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
-    tally, sizes = tmp_path / "tally", Sizes(actors=(2, 2), group=2, batch_size=2, unit_images=8)
+    tally, sizes = tmp_path / "tally", ResourceOptions(actors=(2, 2), batch_size=2, unit_images=8)
     slow = {"a": {"seconds": 0.15, "tally": str(tally)}, "b": {"seconds": 0.15, "shift": 1.0, "tally": str(tally)}}
     done(job(data, tmp_path / "undisturbed", slow), sizes)
     tally.unlink()
@@ -333,7 +343,7 @@ def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
         """Not before something was done since the last one, or a busy machine would never end."""
         chance, before = np.random.default_rng(0), 0
         while not over.wait(float(os.environ.get("SAOD_KILL_SECONDS", "1.5"))):
-            busy = [each for each in actors() if "ray::Worker.work" in named(each)]
+            busy = [each for each in actors() if ".submit" in named(each)]
             now = len(list((tmp_path / "store" / "ledger").rglob("*.json")))
             if busy and now > before:
                 victim, before = busy[int(chance.integers(len(busy)))], now
@@ -356,21 +366,59 @@ def test_actors_that_are_killed_every_few_seconds(data, tmp_path) -> None:
     assert files(tmp_path / "store") == files(tmp_path / "undisturbed")
 
 
-def test_pools_that_do_not_fit_take_turns(data, plain, tmp_path, monkeypatch) -> None:
-    """Three pools that each hold two cores and more, where there are four."""
-    monkeypatch.setattr(pool, "IDLE", 0.5)
-    monkeypatch.setattr(run, "CPU_ACTOR", 2.1)
-    done(job(data, tmp_path / "store"), Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=5))
+def test_a_pool_that_is_larger_than_the_cluster(data, plain, tmp_path) -> None:
+    messages: list[str] = []
+    work = job(data, tmp_path / "store")
+    resources = ResourceOptions(actors=(9, 9), batch_size=2, unit_images=5)
+    Run(work, work.plan(5), resources).detect(lambda receipt: None, Callbacks(on_message=messages.append))
+    work.compact()
+    assert messages == ["--actors 9: there is room for 5 on this cluster."]
     assert files(tmp_path / "store") == files(plain)
 
 
-def test_what_cannot_be_scheduled_ends_with_the_reason(data, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(run, "CPU_ACTOR", 64)
-    monkeypatch.setattr(stream, "Limits", partial(Limits, patience=3.0))
-    with pytest.raises(SaodError, match=r"Nothing has happened for 3 seconds \(a: 0 idle, 1 starting, \d+ waiting"):
-        done(job(data, tmp_path / "store", {"a": {}}))
-    monkeypatch.setattr(run, "CPU_ACTOR", 0.5)
-    done(job(data, tmp_path / "store", {"a": {}}))  # nothing is left behind that holds room
+def test_what_cannot_be_scheduled_is_refused_with_the_reason(data, tmp_path, monkeypatch) -> None:
+    work = job(data, tmp_path / "store", {"a": {}})
+    with pytest.raises(SaodError, match=r"An actor needs .* 3 GPUs on one node, and the cluster has 4 CPUs and 0 GPUs"):
+        done(work, ResourceOptions(gpus=3, batch_size=2))
+    done(work)  # nothing is left behind that holds room
+    whole(tmp_path / "store", ["a"])
+
+
+def test_a_cluster_that_may_grow_is_waited_for_until_a_signal(data, tmp_path, monkeypatch) -> None:
+    """GPUs that are not there yet: the run says what it waits for, and Ctrl-C ends it."""
+    monkeypatch.setattr(driver, "FIRST_WAIT", 1.0)
+    messages: list[str] = []
+
+    def on_message(message: str) -> None:
+        messages.append(message)
+        if len(messages) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    work = job(data, tmp_path / "store", {"a": {}})
+    waiting = Run(work, work.plan(), ResourceOptions(actors=(1, 2), gpus=1, batch_size=2), may_grow=True)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.detect(lambda receipt: None, Callbacks(on_message=on_message))
+    assert "needs 0.75 CPUs and 1 GPUs on one node" in messages[0] and "0 of 0 GPUs" in messages[0]
+    assert messages[1] == driver.STOPPING
+    assert files(tmp_path / "store") == {}
+
+
+def test_a_signal_lets_the_units_in_hand_finish(data, plain, tmp_path) -> None:
+    work = job(data, tmp_path / "store", {"a": {"seconds": 0.1}})
+    receipts: list[Receipt] = []
+
+    def on_receipt(receipt: Receipt) -> None:
+        receipts.append(receipt)
+        if len(receipts) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    resources = ResourceOptions(actors=(1, 1), batch_size=2, unit_images=5)
+    with pytest.raises(KeyboardInterrupt):
+        detect(work, resources, on_receipt=on_receipt)
+    pages = [page for split in SPLITS for page in work.store.pages("a", split)]
+    assert 2 <= len(pages) <= 4  # those received, and one in hand
+    again = done(work)
+    assert sum(each.images for each in again) == PER_DETECTOR - sum(s.images for page in pages for s in page.shards)
     whole(tmp_path / "store", ["a"])
 
 
@@ -397,22 +445,22 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_disk_that_is_full_for_a_while_and_for_good(data, plain, small_disk, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(run, "Crew", partial(Crew, patience=4.0))
+    monkeypatch.setattr(workers, "WorkerConfig", partial(WorkerConfig, patience=4.0))
     store = small_disk / "store"
     file = toml(tmp_path / "detectors", {"a": {}})
     from saod_ray.config import UseCase
 
-    work = run.Job.of(UseCase.load("shapes", str(data)), str(store), str(file), tmp_path, 0)
-    done(work, Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=2), asked=Asked(2))
+    work = Job.from_use_case(UseCase.load("shapes", str(data)), str(store), str(file), tmp_path, batch_size=2)
+    done(work, ResourceOptions(actors=(1, 1), group=1, batch_size=2, unit_images=2), options=PlanOptions(2))
     before = files(store)
     ballast = fill(small_disk)
     with pytest.raises(
-        SaodError, match=r"cannot be written to .*No space left on device.*: mend that and run"
+        SaodError, match=r"cannot be written to .*No space left on device.*: fix that and run the same"
     ) as caught:
         done(work)
     assert caught.value.code == 1 and "\n" not in str(caught.value)
     assert files(store) == before  # as whole as it was, and nothing half-written
-    monkeypatch.setattr(run, "Crew", partial(Crew, patience=60.0))
+    monkeypatch.setattr(workers, "WorkerConfig", partial(WorkerConfig, patience=60.0))
     timer = threading.Timer(4.0, ballast.unlink)
     timer.start()
     done(work)
@@ -437,8 +485,8 @@ def test_rays_metrics_count_images_by_detector(data, tmp_path) -> None:
         lines = [line for line in text.splitlines() if line.startswith("ray_saod_ray_images_total{")]
         counted.append(sum(float(line.split()[-1]) for line in lines if 'detector="metered"' in line))
 
-    sizes = Sizes(actors=(1, 1), group=1, batch_size=2, unit_images=4)
-    done(job(data, tmp_path / "store", {"metered": {"seconds": 0.1}}), sizes, told=scrape)
+    sizes = ResourceOptions(actors=(1, 1), group=1, batch_size=2, unit_images=4)
+    done(job(data, tmp_path / "store", {"metered": {"seconds": 0.1}}), sizes, on_receipt=scrape)
     assert 0 < max(counted) <= PER_DETECTOR
     assert all(a <= b for a, b in pairwise(counted))
 

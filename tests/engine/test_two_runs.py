@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_runs import PER_DETECTOR, done, failed, files, job, own_copy, scored, stamps, tiny
+from toy_runs import PER_DETECTOR, detect, done, failed, files, job, own_copy, scored, stamps, tiny
 
 from saod_ray.config import ScoreSettings
-from saod_ray.engine import run
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.plan import Asked
-from saod_ray.engine.run import Errors, Job, Sizes, TooManyFailedError, stream
-from saod_ray.engine.workers import Worker
+from saod_ray.engine.failures import FailureBudget, TooManyFailedError
+from saod_ray.engine.job import Job
+from saod_ray.engine.plan import PlanOptions
+from saod_ray.engine.resources import ResourceOptions
+from saod_ray.engine.workers import store_problem
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.store import compaction, ledger
@@ -24,8 +25,16 @@ from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
 
 pytestmark = pytest.mark.slow
-ONE = Sizes(actors=(1, 1), group=3, gpus=0, batch_size=2, unit_images=3)
+ONE = ResourceOptions(actors=(1, 1), gpus=0, batch_size=2, unit_images=3)
 GONE = "shapes/id/000001.jpg"
+
+
+class Elsewhere(Store):
+    """A store whose workers look for it where it is not."""
+
+    @property
+    def absolute(self) -> str:
+        return "/nowhere/store"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +55,7 @@ def failing(data, tmp_path_factory) -> tuple[Path, Path]:
     root = own_copy(data, folder / "data")
     (root / GONE).unlink()
     work = job(root, folder / "store", {"a": {}})
-    stream(work, work.plan(ONE), ONE, lambda receipt: None)
+    detect(work, ONE)
     return root, folder / "store"
 
 
@@ -67,38 +76,40 @@ def test_nothing_is_taken_away_for_a_detector_that_cannot_be_built(data, tmp_pat
     before = stamps(tmp_path / "store")
     broken = job(data, tmp_path / "store", {"a": {"built": "raises"}})
     with pytest.raises(SaodError, match="no such model"):
-        done(broken, ONE, Asked(replace=True))
+        done(broken, ONE, PlanOptions(replace=True))
     assert stamps(tmp_path / "store") == before
 
 
 def test_two_versions_of_a_detector_at_once_are_refused(data, tmp_path) -> None:
     mine, theirs = (job(data, tmp_path / "store", {"a": {"shift": shift}}) for shift in (0.0, 50.0))
-    plans = [work.plan(ONE) for work in (mine, theirs)]
+    plans = [work.plan(ONE.unit_images) for work in (mine, theirs)]
     for work, made, is_theirs in zip((mine, theirs), plans, (False, True), strict=True):
-        made.work = [each for each in made.work if each.unit.split.startswith("id-c") == is_theirs]
-        stream(work, made, ONE, lambda receipt: None)
+        made.units = [each for each in made.units if each.unit.split.startswith("id-c") == is_theirs]
+        detect(work, ONE, made)
         work.compact()
     with pytest.raises(SaodError, match="with other weights or another --seed, wrote detections of 'a' on id-c1"):
-        mine.refuse_strangers()
+        mine.refuse_mixture()
     with pytest.raises(SaodError, match=r"'a' in .* has detections of 2 versions"):
         Benchmark(mine.store, ScoreSettings()).score(["a"])
-    with pytest.raises(SaodError, match="say --replace"):
-        mine.plan(ONE)
-    done(mine, ONE, Asked(replace=True))
-    mine.refuse_strangers()
+    with pytest.raises(SaodError, match="give --replace"):
+        mine.plan(ONE.unit_images)
+    done(mine, ONE, PlanOptions(replace=True))
+    mine.refuse_mixture()
     done(job(data, tmp_path / "plain", {"a": {"shift": 0.0}}), ONE)
     assert files(tmp_path / "store") == files(tmp_path / "plain")
 
 
 def test_a_node_that_sees_another_store_says_so(data, tmp_path) -> None:
     work = job(data, tmp_path / "store", {"a": {}})
-    crew = run._crew(work, [0], "cpu", ONE)
-    assert Worker(crew).ready() == ""
+    config = work.worker_config(["a"], "cpu", 2, replaces=False)
+    assert store_problem(config) == ""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "use-case.json").write_text("{}")
     for place, why in (("nowhere", "cannot be read"), ("other", "there is another one")):
-        problem = Worker(replace(crew, store=str(tmp_path / place))).ready()
+        problem = store_problem(replace(config, store=str(tmp_path / place)))
         assert why in problem and "give --store a place that all nodes share" in problem
+    with pytest.raises(SaodError, match="not on node"):  # raised in a worker, and passed on as it is
+        detect(replace(work, store=Elsewhere(str(tmp_path / "store"))), ONE)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -108,9 +119,9 @@ def test_a_node_that_sees_another_store_says_so(data, tmp_path) -> None:
 def test_overlapping_limits_are_put_together(data, tmp_path) -> None:
     works = [job(data, tmp_path / "store", {"a": {}}) for _ in range(2)]
     sizes = [ONE._replace(unit_images=size) for size in (3, 2)]
-    plans = [work.plan(size, Asked(5)) for work, size in zip(works, sizes, strict=True)]
+    plans = [work.plan(size.unit_images, PlanOptions(5)) for work, size in zip(works, sizes, strict=True)]
     for work, made, size in zip(works, plans, sizes, strict=True):
-        stream(work, made, size, lambda receipt: None)
+        detect(work, size, made)
     for work in works:
         work.compact()
     opened = Store.open(str(tmp_path / "store"))
@@ -131,11 +142,11 @@ def test_failed_images_are_tried_again_whatever_became_of_the_compaction(
             patch.setattr(compaction, "clean", lambda *args: None)
             work.compact()
         assert len(ledger.pages(work.store.folder, "a", "id")) > 1
-    assert work.plan(ONE).failed == {"a": 4}
-    assert work.failed() == 4  # id and its three severities
-    receipts = done(work, ONE, Asked(retry_failed=True))
+    assert work.plan(ONE.unit_images).failed == {"a": 4}
+    assert work.failed_images() == 4  # id and its three severities
+    receipts = done(work, ONE, PlanOptions(retry_failed=True))
     assert {each.unit.split for each in receipts} == {"id", "id-c1", "id-c3", "id-c5"}
-    assert work.failed() == 0 and failed(tmp_path / "store", "a") == {}
+    assert work.failed_images() == 0 and failed(tmp_path / "store", "a") == {}
     done(job(data, tmp_path / "plain", {"a": {}}), ONE)
     assert files(tmp_path / "store") == files(tmp_path / "plain")
 
@@ -143,11 +154,11 @@ def test_failed_images_are_tried_again_whatever_became_of_the_compaction(
 def test_failures_beyond_a_limit_do_not_count(data, failing, tmp_path) -> None:
     work = copied(failing, data, tmp_path)
     work.compact()
-    assert work.plan(ONE, Asked(1)).failed == {"a": 0}
-    assert work.plan(ONE, Asked(2)).failed == {"a": 4}
-    Errors(work.plan(ONE, Asked(1)), 0.01).refuse_too_many()
+    assert work.plan(ONE.unit_images, PlanOptions(1)).failed == {"a": 0}
+    assert work.plan(ONE.unit_images, PlanOptions(2)).failed == {"a": 4}
+    FailureBudget(work.plan(ONE.unit_images, PlanOptions(1)), 0.01).refuse_too_many()
     with pytest.raises(TooManyFailedError, match="'a' failed on 4 of 14 images"):
-        Errors(work.plan(ONE, Asked(2)), 0.01).refuse_too_many()
+        FailureBudget(work.plan(ONE.unit_images, PlanOptions(2)), 0.01).refuse_too_many()
 
 
 # what a user is told -------------------------------------------------------------------------------------------------
@@ -161,7 +172,7 @@ def test_a_damaged_page_is_a_problem_with_a_repair(data, failing, tmp_path) -> N
     (problem,) = verify(work.store, ["a"]).problems
     assert (problem.where, problem.repair) == ("ledger/a/id", "delete it and run the same command again")
     page.unlink()
-    done(work, ONE, Asked(retry_failed=True))
+    done(work, ONE, PlanOptions(retry_failed=True))
     assert verify(work.store, ["a"]).problems == []
     assert scored(tmp_path / "store")
 
@@ -183,8 +194,8 @@ def test_repairs_name_the_files_that_were_typed(data, tmp_path) -> None:
 def test_actors_with_gpus_leave_cores_to_decode_on(data, tmp_path) -> None:
     """Two halves of a GPU on two cores: no actor has to go before the next unit can be decoded."""
     work = job(data, tmp_path / "store", {"a": {}, "b": {"shift": 1.0}})
-    sizes = Sizes(actors=(1, 1), group=1, gpus=0.5, batch_size=2, unit_images=2)
+    resources = ResourceOptions(actors=(2, 2), gpus=0.5, batch_size=2, unit_images=2)
     receipts = []
-    facts = stream(work, work.plan(sizes), sizes, receipts.append)
+    statistics = detect(work, resources, on_receipt=receipts.append)
     assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
-    assert facts["actors"] == {name: {"started": 1, "lost": 0} for name in "ab"}
+    assert statistics.actors == {"a,b": {"started": 2, "lost": 0}}

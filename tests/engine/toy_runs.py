@@ -14,8 +14,12 @@ from toys import content
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.data.images import decode
 from saod_ray.data.shapes import Recipe, make
-from saod_ray.engine.plan import ALL, Asked, Plan
-from saod_ray.engine.run import Job, Sizes, stream
+from saod_ray.engine.attempts import DEFAULT_HANG, HangLimit
+from saod_ray.engine.driver import Callbacks
+from saod_ray.engine.job import Job
+from saod_ray.engine.plan import ALL_IMAGES, Plan, PlanOptions
+from saod_ray.engine.resources import ResourceOptions
+from saod_ray.engine.run import Run, RunStatistics
 from saod_ray.engine.workers import Receipt
 from saod_ray.report.results import encoded, results
 from saod_ray.score.benchmark import Benchmark
@@ -51,29 +55,46 @@ def toml(folder: Path, detectors: dict[str, dict[str, Any]]) -> Path:
     return folder / "detectors.toml"
 
 
-def job(data: Path, store: Path, detectors: dict[str, dict[str, Any]] | None = None, seed: int = 0) -> Job:
+def job(
+    data: Path, store: Path, detectors: dict[str, dict[str, Any]] | None = None, seed: int = 0, batch_size: int = 2
+) -> Job:
     file = toml(store.parent / f"{store.name}-detectors", PLAIN if detectors is None else detectors)
-    return Job.of(UseCase.load("shapes", str(data)), str(store), str(file), store.parent, seed)
+    case = UseCase.load("shapes", str(data))
+    return Job.from_use_case(case, str(store), str(file), store.parent, seed=seed, batch_size=batch_size)
+
+
+def detect(
+    work: Job,
+    resources: ResourceOptions,
+    plan: Plan | None = None,
+    on_receipt: Callable[[Receipt], None] = lambda receipt: None,
+    hang: HangLimit = DEFAULT_HANG,
+) -> RunStatistics:
+    """Run the pipelines of a plan, without compaction."""
+    plan = work.plan(resources.unit_images) if plan is None else plan
+    return Run(work, plan, resources).detect(on_receipt, Callbacks(), hang)
 
 
 def done(
     work: Job,
-    sizes: Sizes | None = None,
-    asked: Asked = ALL,
-    made: Plan | None = None,
-    told: Callable[[Receipt], None] = lambda receipt: None,
+    resources: ResourceOptions | None = None,
+    options: PlanOptions = ALL_IMAGES,
+    *,
+    plan: Plan | None = None,
+    on_receipt: Callable[[Receipt], None] = lambda receipt: None,
+    hang: HangLimit = DEFAULT_HANG,
 ) -> list[Receipt]:
-    """Run on the cluster that is connected, as the command does."""
-    sizes = sizes or Sizes(actors=(1, 1), group=3, batch_size=2, unit_images=5)
-    made = made or work.plan(sizes, asked)
+    """Run on the connected cluster, as the command does."""
+    resources = resources or ResourceOptions(actors=(1, 1), batch_size=2, unit_images=5)
+    plan = plan or work.plan(resources.unit_images, options)
     receipts: list[Receipt] = []
 
-    def tell(receipt: Receipt) -> None:
+    def collect(receipt: Receipt) -> None:
         receipts.append(receipt)
-        told(receipt)
+        on_receipt(receipt)
 
-    if made.work:
-        stream(work, made, sizes, tell)
+    if plan.units:
+        detect(work, resources, plan, collect, hang)
     work.compact()
     return receipts
 

@@ -34,7 +34,9 @@ from saod_ray.data.images import decode
 from saod_ray.data.shapes import Recipe, make
 from saod_ray.detect import registry
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.run import Job, Sizes, stream
+from saod_ray.engine.job import Job
+from saod_ray.engine.resources import ResourceOptions
+from saod_ray.engine.run import Run
 from saod_ray.errors import SaodError
 from saod_ray.predict.predictor import Setup
 from saod_ray.predict.predictor import predicted as in_process
@@ -64,8 +66,8 @@ def data(tmp_path_factory) -> Path:
 def store(data, tmp_path_factory, cluster) -> Store:
     """A run of atss. Half of val's images are accepted: with six of them, pseudo-OOD decides too little."""
     uri = str(tmp_path_factory.mktemp("predict-run") / "store")
-    job = Job.of(UseCase.load("shapes", str(data)), uri, "atss", registry.weights_folder(), 0)
-    stream(job, job.plan(Sizes()), Sizes(actors=(1, 1)), lambda receipt: None)
+    job = Job.from_use_case(UseCase.load("shapes", str(data)), uri, "atss", registry.weights_folder())
+    Run(job, job.plan(), ResourceOptions(actors=(1, 1))).detect(lambda receipt: None)
     scored = Benchmark(job.store, ScoreSettings(image_threshold="tpr-0.5")).score(["atss"])
     job.store.folder.put("selfaware/atss.json", encoded(scored["atss"].selfaware))
     return Store.open(uri)
@@ -129,11 +131,11 @@ def test_predict_in_words_for_a_folder(wanted, file, data) -> None:
 
 
 def test_with_ray_it_is_the_same_in_the_same_order(wanted, file) -> None:
-    from saod_ray.engine.predicting import predicted
+    from saod_ray.predict.batch import predict_batch
 
     setup = Setup.of(SelfAware.load(file))
     files = ["gone.png", *wanted, *reversed(list(wanted))]
-    found = [outcome.to_json() for outcome in predicted(setup, files, False)]
+    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
     assert found == [outcome.to_json() for outcome in in_process(setup, files, False)]
     for each in found[1:]:
         same(each, wanted[each["image"]], exact=True)
@@ -152,15 +154,17 @@ def toy_setup(file: Path, folder: Path, **options: Any) -> Setup:
 
 
 def test_images_that_end_or_fail_a_detector_cost_themselves_alone(wanted, file, tmp_path, monkeypatch) -> None:
-    from saod_ray.engine import predicting
+    from saod_ray.engine.attempts import FATAL
+    from saod_ray.predict import batch
+    from saod_ray.predict.batch import predict_batch
 
-    monkeypatch.setattr(predicting, "PART", 2)  # the last part is one image, which must not pay for another's
+    monkeypatch.setattr(batch, "UNIT_IMAGES", 2)  # the last unit is one image, which must not pay for another's
     files = list(wanted)[:7]
     names = [zlib.crc32(np.ascontiguousarray(decode(Path(each).read_bytes(), each))) for each in files]
     plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, False)]
     setup = toy_setup(file, tmp_path, exits=[names[1]], raises=[names[4]])
-    found = [outcome.to_json() for outcome in predicting.predicted(setup, files, False)]
-    assert found[1] == {"image": files[1], "error": predicting.FATAL}
+    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
+    assert found[1] == {"image": files[1], "error": FATAL}
     assert found[4]["error"].startswith("RuntimeError: will not look at")
     good = [0, 2, 3, 5, 6]
     assert [found[k] for k in good] == [plain[k] for k in good]

@@ -1,0 +1,92 @@
+"""From a manifest's rows to pixels: read, decode, and blank or corrupt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from saod_ray.data.images import decode
+from saod_ray.errors import SaodError
+from saod_ray.files import BadNameError, Folder
+
+READ_ATTEMPTS = 4  # per file; a missing file and an impossible name fail at once
+FIRST_PAUSE = 0.5  # seconds before the second attempt, doubled for each later one
+
+
+class ImageRequest(NamedTuple):
+    """An image to prepare. `boxes` (x, y, width, height in pixels) are blanked."""
+
+    image_id: int
+    file_name: str
+    boxes: list[tuple[float, float, float, float]] | None = None
+
+
+class PreparedImage(NamedTuple):
+    """An image as detectors see it: `pixels` is (height, width, 3) uint8 RGB, or None with the reason in `error`."""
+
+    image_id: int
+    pixels: np.ndarray | None
+    corruption: str | None = None
+    error: str | None = None
+
+
+def prepare(root: str, requests: Sequence[ImageRequest], severity: int = 0, seed: int = 0) -> list[PreparedImage]:
+    """Prepare images below `root`, in order. An image that cannot be prepared carries an error instead of pixels."""
+    cv2.setNumThreads(1)  # parallelism belongs to the engine
+    folder = Folder(root)
+    return [_prepare_image(folder, request, severity, seed) for request in requests]
+
+
+def failed_image(request: ImageRequest, severity: int, seed: int, error: str) -> PreparedImage:
+    """An image without pixels, and why."""
+    return PreparedImage(request.image_id, None, _draw(request, severity, seed), error)
+
+
+def _draw(request: ImageRequest, severity: int, seed: int) -> str | None:
+    """The corruption of an image, where there is one."""
+    if not severity:
+        return None
+    from saod_ray.corrupt import draw  # slow to import, and half of the splits do without
+
+    return draw(seed, request.image_id, severity)
+
+
+def _prepare_image(folder: Folder, request: ImageRequest, severity: int, seed: int) -> PreparedImage:
+    image_id, name, boxes = request
+    corruption = _draw(request, severity, seed)
+    try:
+        pixels = decode(_read(folder, name), name)
+        if boxes is not None:
+            from saod_ray.corrupt import blank
+
+            pixels = blank(pixels, np.asarray(boxes, np.float64))
+        if corruption is not None:
+            from saod_ray.corrupt import corrupt
+
+            pixels = corrupt(pixels, corruption, severity, seed, image_id)
+    except FileNotFoundError:
+        return PreparedImage(image_id, None, corruption, f"There is no file {name}.")
+    except SaodError as error:
+        message = str(error).replace(folder.shown(name), name)  # the same row wherever the data folder is
+        return PreparedImage(image_id, None, corruption, " ".join(message.split()))
+    except Exception as error:  # whatever decoding or corrupting raises is about this image
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return PreparedImage(image_id, None, corruption, f"{name} cannot be prepared ({reason}).")
+    return PreparedImage(image_id, pixels, corruption)
+
+
+def _read(folder: Folder, name: str) -> bytes:
+    for attempt in range(READ_ATTEMPTS):
+        try:
+            return folder.read(name)
+        except (FileNotFoundError, BadNameError):
+            raise
+        except (OSError, SaodError):
+            if attempt == READ_ATTEMPTS - 1:
+                raise
+            time.sleep(FIRST_PAUSE * 2**attempt)
+    raise AssertionError

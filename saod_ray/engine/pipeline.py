@@ -1,0 +1,196 @@
+"""The one pipeline of the engine, on Ray Data: units of images are prepared by tasks and taken by a pool of actors.
+
+    ray.data.range(number of units)
+      .map_batches(prepare_units)             tasks: read, decode, blank or corrupt
+      .map_batches(worker, ActorPoolStrategy) actors: detect, and commit or judge
+      .iter_batches()                         messages, read by the driver
+
+One row is one unit all the way: Ray Data can neither cut nor mix it. Recovery is Ray Data's: it restarts processes that die
+and replays their work. What it cannot know, the image to blame, is in `attempts`. Nothing of a run is kept here: what is
+done is in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, ExecutionResources
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from saod_ray.data.prepare import ImageRequest, PreparedImage, failed_image, prepare
+from saod_ray.engine.attempts import DEFAULT_HANG, FATAL, AttemptLog, Guard, HangLimit
+from saod_ray.store.units import Unit
+
+UNITS_PER_ACTOR = 2  # one in hand, and the next one on its way
+MAX_BLOCKS = 4096  # beyond it one task prepares several units in turn, or the driver would spend its time on tasks
+
+
+class UnitRequest(NamedTuple):
+    """One row of the pipeline: the images of a unit, and what to make of them."""
+
+    unit: Unit
+    images: list[ImageRequest]
+    shards: dict[str, str] = {}  # detector → shard to commit  # noqa: RUF012
+
+
+class PreparedUnit:
+    """A unit's images as one Arrow row, their pixels in a single cell that is read without a copy."""
+
+    @staticmethod
+    def to_table(number: int, images: Sequence[PreparedImage]) -> pa.Table:
+        """The row of unit `number`."""
+        arrays = [image.pixels for image in images if image.pixels is not None]
+        pixels = np.concatenate([array.reshape(-1) for array in arrays] or [np.zeros(0, np.uint8)])
+        offsets = pa.py_buffer(np.array([0, len(pixels)], np.int64))
+        cell = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, [None, offsets, pa.py_buffer(pixels)])
+        shapes = [() if image.pixels is None else image.pixels.shape for image in images]
+        rest = pickle.dumps(([image._replace(pixels=None) for image in images], shapes))
+        return pa.table({"number": [number], "pixels": cell, "images": pa.array([rest], pa.large_binary())})
+
+    @staticmethod
+    def from_table(table: pa.Table) -> tuple[int, list[PreparedImage]]:
+        """A unit's number and its images; their pixels are views of the table's memory."""
+        pixels = np.frombuffer(table["pixels"][0].as_buffer(), np.uint8)
+        images, shapes = pickle.loads(table["images"][0].as_buffer())
+        start = 0
+        for k, shape in enumerate(shapes):
+            if shape:
+                stop = start + math.prod(shape)
+                images[k] = images[k]._replace(pixels=pixels[start:stop].reshape(shape))
+                start = stop
+        return table["number"][0].as_py(), images
+
+
+class UnitList:
+    """All units of a run in Ray's object store, where every process reads the one it needs without a copy of the rest."""
+
+    def __init__(self, units: Sequence[UnitRequest]) -> None:
+        self._count = len(units)
+        self._ref = ray.put(pa.array(map(pickle.dumps, units), pa.large_binary()))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> UnitRequest:
+        request: UnitRequest = pickle.loads(_fetch(self._ref)[number].as_buffer())
+        return request
+
+
+@lru_cache(maxsize=2)
+def _fetch(ref: Any) -> pa.Array:
+    return ray.get(ref)
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """What a pipeline may use."""
+
+    root: str  # that file names start from
+    seed: int
+    actors: tuple[int, int]  # at least, at most
+    actor_cpus: float
+    actor_gpus: float
+    prepare_cpus: float
+    unit_bytes: float  # of a unit's pixels
+    is_ordered: bool = False  # messages come in the order of the units
+    hang: HangLimit = DEFAULT_HANG
+
+    @property
+    def object_store_bytes(self) -> int:
+        """How much of Ray's object store units may fill."""
+        return int(self.unit_bytes * (UNITS_PER_ACTOR * self.actors[1] + 1))
+
+
+def start_attempt_log() -> Any:
+    """The log of a run, on the driver's node so that it outlives all workers."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    log: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(AttemptLog)
+    return log.options(scheduling_strategy=here).remote()
+
+
+def build(units: UnitList, worker: type, config: Any, log: Any, options: PipelineOptions) -> ray.data.Dataset:
+    """The pipeline as a lazy dataset of messages. `worker(config, units, guard)` takes prepared units."""
+    guard = Guard(log, options.hang)
+    low, high = options.actors
+    prepare_task: Any = prepare_units  # Ray's types know functions of one argument only
+    with DataContext.current(_context(options)):
+        return (
+            ray.data.range(len(units), override_num_blocks=min(len(units), MAX_BLOCKS))
+            .map_batches(
+                prepare_task,
+                fn_args=(units, guard, options.root, options.seed),
+                batch_size=1,
+                batch_format="pyarrow",
+                num_cpus=options.prepare_cpus,
+            )
+            .map_batches(
+                worker,
+                fn_constructor_args=(config, units, guard),
+                compute=ActorPoolStrategy(min_size=low, max_size=high, max_tasks_in_flight_per_actor=UNITS_PER_ACTOR),
+                batch_size=1,
+                batch_format="pyarrow",
+                num_cpus=options.actor_cpus,
+                num_gpus=options.actor_gpus,
+            )
+        )
+
+
+def _context(options: PipelineOptions) -> DataContext:
+    """Ray Data's settings for a pipeline; docs/engine.md says why each is needed."""
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    context = DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.enable_auto_log_stats = False
+    context.target_max_block_size = 1  # a row leaves as soon as it is ready
+    context.execution_options.preserve_order = options.is_ordered
+    context.execution_options.resource_limits = ExecutionResources(object_store_memory=options.object_store_bytes)
+    context.autoscaling_config.actor_pool_util_upscaling_threshold = UNITS_PER_ACTOR  # else a pool never grows
+    context.execution_no_progress_timeout_s = -1  # hung processes end themselves, and waiting for GPUs is no error
+    return context
+
+
+def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, root: str, seed: int) -> pa.Table:
+    """Prepare the images of one unit; runs as a task, once for all detectors."""
+    (number,) = batch["id"].to_pylist()
+    request = units[number]
+    unit = request.unit
+    task = f"images {unit.name} of {unit.split}"
+    history = guard.begin(task)
+    if history.is_stopping:
+        return PreparedUnit.to_table(number, [])
+    prepared = guard.run(
+        task,
+        history,
+        range(len(request.images)),
+        lambda positions: prepare(root, [request.images[position] for position in positions], unit.severity, seed),
+        is_exact_alone=True,
+    )
+    images = [
+        prepared.get(position) or failed_image(image, unit.severity, seed, FATAL)
+        for position, image in enumerate(request.images)
+    ]
+    table = PreparedUnit.to_table(number, images)
+    guard.end(task, len(images))
+    return table
+
+
+class Problem(NamedTuple):
+    """A message that ends the run: what is wrong, as one sentence."""
+
+    sentence: str
+
+
+def encode_message(message: Any) -> pa.Table:
+    """A message as a worker yields it to the driver."""
+    return pa.table({"message": pa.array([pickle.dumps(message)], pa.large_binary())})

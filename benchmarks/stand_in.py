@@ -23,8 +23,16 @@ class StandIn:
     """Costs a set time an image, waiting as for a GPU or computing, and finds one thing."""
 
     def __init__(
-        self, spec: DetectorSpec, checkpoint: Path | None, device: str, batch_size: int, ms: float, computes: bool
+        self,
+        spec: DetectorSpec,
+        checkpoint: Path | None,
+        device: str,
+        batch_size: int,
+        ms: float,
+        computes: bool,
+        start_seconds: float = 0.0,
     ) -> None:
+        time.sleep(start_seconds)
         self.spec, self._seconds, self._computes = spec, ms / 1e3, computes
         self._one = Detections(np.zeros(1, np.int16), np.array([[1, 1, 9, 9]], np.float32), np.array([0.5], np.float32))
 
@@ -39,13 +47,14 @@ class StandIn:
         return [self._one] * len(images)
 
 
-def tables(kind: str, many: int, ms: float, computes: bool) -> str:
-    """A TOML file a detector, so that each can run alone."""
+def tables(kind: str, count: int, ms: float, computes: bool, start_seconds: float = 0.0) -> str:
+    """One TOML file per detector, so that each can run alone."""
+    slow = f", start_seconds = {start_seconds:.1f}" if start_seconds else ""
     paths = []
-    for k in range(many):
+    for k in range(count):
         path = workspace("stream") / f"{kind}-{k}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        options = f"options = {{ ms = {ms:.3f}, computes = {str(computes).lower()} }}"
+        options = f"options = {{ ms = {ms:.3f}, computes = {str(computes).lower()}{slow} }}"
         path.write_text(f'[{kind}-{k}]\nbackend = "benchmarks.stand_in:StandIn"\n{options}\n')
         paths.append(str(path))
     return ",".join(paths)

@@ -1,11 +1,14 @@
-"""The ways of benchmarks.stream: the engine in one stream or one pass a detector, bare loops, and Ray Data."""
+"""The ways of benchmarks.stream: the engine, an earlier engine in its own checkout, and bare loops."""
 
 from __future__ import annotations
 
 import importlib
-import logging
+import json
 import multiprocessing
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,17 +22,29 @@ import psutil
 
 from benchmarks.measure import workspace
 from saod_ray.config import UseCase
+from saod_ray.data.prepare import ImageRequest, prepare
 from saod_ray.detect import registry
-from saod_ray.detect.detections import Detector
-from saod_ray.detect.registry import Entry
-from saod_ray.data.prepare import Wanted, prepare
-from saod_ray.engine.plan import PlanOptions, Plan
-from saod_ray.engine.run import CPU_ACTOR, CPU_DECODE, Job, ResourceOptions, stream
-from saod_ray.engine.workers import Receipt
+from saod_ray.engine.cluster import connected
+from saod_ray.engine.job import Job
+from saod_ray.engine.plan import Plan, PlanOptions
+from saod_ray.engine.resources import ResourceOptions
 from saod_ray.store.units import Unit
 
-BATCH = 32  # images that the peers decode at once, as the engine does
-SKIPPED = 4  # units at the start that do not count: they were decoded while the actors started
+BATCH = 32  # images that a bare loop prepares at once
+SKIPPED = 4  # units at the start that do not count: they were prepared while the actors started
+# what the engine of commit b40d690 is measured with, in its own checkout
+OLD_ENGINE = """
+import json, os, sys
+from pathlib import Path
+setting = json.loads(sys.argv[1])
+from benchmarks.stream_ways import Setting, streamed
+from saod_ray.engine.cluster import connected
+from saod_ray.engine.run import Sizes
+sizes = Sizes(unit_images=setting.pop("unit_images"))
+setting["weights"] = Path(setting["weights"])
+with connected(None, cpus=os.cpu_count()):
+    print("MEASURED", json.dumps(streamed(Setting(**setting, sizes=sizes))._asdict()))
+"""
 
 
 class Setting(NamedTuple):
@@ -39,31 +54,32 @@ class Setting(NamedTuple):
     case: str
     data: str | None
     detectors: str
-    weights: Path
+    weights: str
     split: str
     images: int
-    sizes: ResourceOptions = ResourceOptions(unit_images=BATCH)
+    unit_images: int
 
     @property
     def severity(self) -> int:
         return Unit(self.split, 0, 0).severity
 
 
-class Figures(NamedTuple):
-    """Of one way to do it: images a second, CPU-milliseconds an image, and what came before the first of them."""
+class Measurement(NamedTuple):
+    """Of one way: images per second, CPU-milliseconds per image, and seconds until the first unit is done."""
 
     rate: float
     cpu_ms: float
-    starting: float = 0.0
+    first_unit: float = 0.0
     store_mb: float = 0.0
-    driver_ms: float = 0.0  # CPU of this process, a unit
+    driver_ms: float = 0.0  # CPU of the driver per unit
 
     def __str__(self) -> str:
-        return f"{self.rate:8.1f} images/s {self.cpu_ms:8.1f} CPU-ms an image"
+        more = f"  first unit after {self.first_unit:5.1f} s  {self.store_mb:5.0f} MB" if self.first_unit else ""
+        return f"{self.rate:8.1f} images/s {self.cpu_ms:8.1f} CPU-ms per image{more}"
 
 
 class Watch:
-    """Samples the object store and the CPU time of this process and all below it, and notes when units are done."""
+    """Samples the object store and the CPU time of this process and its children, and notes when units are done."""
 
     def __init__(self, detectors: int) -> None:
         self._detectors, self._left = detectors, dict[Unit, int]()
@@ -71,20 +87,16 @@ class Watch:
         self.peak = 0.0
         self._spent: dict[int, float] = {}
         self._over, self._lock = threading.Event(), threading.Lock()
-        self._sampling = 0.0  # CPU of the thread that looks
+        self._sampling = 0.0  # CPU of the sampling thread
         self._at = {"cpu": 0.0, "own": 0.0}
 
-    def told(self, receipt: Receipt) -> None:
+    def on_receipt(self, receipt: Any) -> None:
         """A unit is done when its last detector is."""
         left = self._left.pop(receipt.unit, self._detectors) - 1
         if left:
             self._left[receipt.unit] = left
-        else:
-            self.landed(receipt.images)
-
-    def landed(self, images: int) -> None:
-        """So many images have been through every detector."""
-        self.done.append((time.monotonic(), images))
+            return
+        self.done.append((time.monotonic(), receipt.images))
         if len(self.done) == SKIPPED:
             self._at = {"cpu": self._cpu(), "own": self._own()}
 
@@ -99,15 +111,15 @@ class Watch:
             self._over.set()
             thread.join()
 
-    def figures(self) -> Figures:
+    def measurement(self) -> Measurement:
         """From the unit after those skipped to the last."""
         since = self.done[SKIPPED - 1][0]
         counted = self.done[SKIPPED:]
         images, seconds = sum(images for _, images in counted), counted[-1][0] - since
-        return Figures(
+        return Measurement(
             rate=images / seconds,
             cpu_ms=1e3 * (self._cpu() - self._at["cpu"]) / images,
-            starting=self.done[0][0] - self._began,
+            first_unit=self.done[0][0] - self._began,
             store_mb=self.peak / 1e6,
             driver_ms=1e3 * (self._own() - self._at["own"]) / len(counted),
         )
@@ -132,134 +144,75 @@ class Watch:
 
 def _store_bytes() -> float:
     """What the cluster's object store holds; Ray reports it as a resource that is not available."""
-    ray: Any = importlib.import_module("ray")  # which has few types
+    ray: Any = importlib.import_module("ray")
     name = "object_store_memory"
     return float(ray.cluster_resources()[name] - ray.available_resources().get(name, 0))
 
 
-def streamed(setting: Setting) -> Figures:
-    """The engine, on the cluster that is connected, into a store of its own."""
-    job, made = _planned(setting, "store")
-    watch = Watch(len(job.specs))
-    with watch.watching():
-        stream(job, made, setting.sizes, watch.told)
-    return watch.figures()
+def measure_engine(setting: Setting) -> Measurement:
+    """The engine on a private cluster, into a store of its own."""
+    with connected(None, cpus=os.cpu_count()):
+        from saod_ray.engine.run import Run
+
+        job, plan = _planned(setting, "store")
+        watch = Watch(len(job.specs))
+        with watch.watching():
+            Run(job, plan, ResourceOptions(unit_images=setting.unit_images)).detect(watch.on_receipt)
+        return watch.measurement()
+
+
+def measure_old_engine(setting: Setting, checkout: Path) -> Measurement:
+    """The engine of a checkout of commit b40d690, with its own code in all processes."""
+    command = [sys.executable, "-P", "-c", OLD_ENGINE, json.dumps(setting._asdict())]
+    env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    finished = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("MEASURED ")]
+    if finished.returncode or not lines:
+        raise SystemExit(f"The engine of {checkout} failed:\n{finished.stderr}")
+    figures = json.loads(lines[-1].removeprefix("MEASURED "))
+    figures["first_unit"] = figures.pop("starting")
+    return Measurement(**figures)
 
 
 def _planned(setting: Setting, store: str) -> tuple[Job, Plan]:
     place = workspace("stream") / store
     shutil.rmtree(place, ignore_errors=True)
     case = UseCase.load(setting.case, setting.data)
-    job = Job.from_use_case(case, str(place), setting.detectors, setting.weights, seed=0)
-    made = job.plan(setting.sizes, PlanOptions(setting.images))
-    made.work = [each for each in made.work if each.unit.split == setting.split]
-    return job, made
+    job = Job.from_use_case(case, str(place), setting.detectors, Path(setting.weights))
+    plan = job.plan(setting.unit_images, PlanOptions(setting.images))
+    plan.units = [planned for planned in plan.units if planned.unit.split == setting.split]
+    return job, plan
 
 
-def one_by_one(setting: Setting) -> Figures:
-    """The engine once for each detector: an image takes the sum of what it takes each time."""
-    passes = [streamed(setting._replace(detectors=each)) for each in setting.detectors.split(",")]
-    return Figures(1 / sum(1 / each.rate for each in passes), sum(each.cpu_ms for each in passes))
-
-
-def bare_loops(setting: Setting, processes: int) -> Figures:
-    """Decode and corrupt once, call the six in turn, keep nothing; processes share the images and begin as one."""
+def bare_loops(setting: Setting, processes: int) -> Measurement:
+    """Prepare once, call all detectors in turn, keep nothing; processes share the images and begin together."""
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager, ProcessPoolExecutor(processes, spawn) as pool:
         barrier = manager.Barrier(processes)
         loops = [pool.submit(_loop, setting, k, processes, barrier) for k in range(processes)]
-        found = [each.result() for each in loops]
-    return Figures(sum(each.rate for each in found), float(np.mean([each.cpu_ms for each in found])))
+        measured = [loop.result() for loop in loops]
+    return Measurement(sum(one.rate for one in measured), float(np.mean([one.cpu_ms for one in measured])))
 
 
-def _loop(setting: Setting, number: int, of: int, barrier: Any) -> Figures:
+def _loop(setting: Setting, number: int, processes: int, barrier: Any) -> Measurement:
     job, _ = _planned(setting, f"loop-{number}")
-    wanted = _wanted(job, setting)[number::of]
-    batches = [wanted[k : k + BATCH] for k in range(0, len(wanted), BATCH)]
-    built = _built(job.entries, job.store.description.classes, job.weights)
+    images = job.inputs.images(setting.split)[: setting.images]
+    rows = images.select("image_id", "file_name").iter_rows()
+    requests = [ImageRequest(image_id, name) for image_id, name in rows][number::processes]
+    batches = [requests[k : k + BATCH] for k in range(0, len(requests), BATCH)]
+    classes = job.store.description.classes
+    detectors = [registry.build(entry, classes, job.weights, batch_size=1, threads=1) for entry in job.entries]
 
-    def once(batch: list[Wanted]) -> None:
-        _, found = prepare(job.case.root, batch, setting.severity, 0)
-        for detector in built:
-            detector.detect([each.pixels for each in found if each.pixels is not None])
+    def detect(batch: list[ImageRequest]) -> None:
+        prepared = prepare(job.case.root, batch, setting.severity)
+        pixels = [image.pixels for image in prepared if image.pixels is not None]
+        for detector in detectors:
+            detector.detect(pixels)
 
-    once(batches[0])
+    detect(batches[0])
     barrier.wait()
     began, cpu = time.monotonic(), time.process_time()
     for batch in batches:
-        once(batch)
-    return Figures(len(wanted) / (time.monotonic() - began), 1e3 * (time.process_time() - cpu) / len(wanted))
-
-
-def _wanted(job: Job, setting: Setting) -> list[Wanted]:
-    images = job.inputs.images(setting.split)[: setting.images]
-    return [Wanted(number, name, None) for number, name in images.select("image_id", "file_name").iter_rows()]
-
-
-def _built(entries: list[Entry], classes: list[str], weights: Path) -> list[Detector]:
-    return [registry.build(entry, classes, weights, threads=1) for entry in entries]
-
-
-class Holder:
-    """An actor of the Ray Data peer: all detectors, and no shards are written."""
-
-    def __init__(self, entries: list[Entry], classes: list[str], weights: Path) -> None:
-        self._detectors = _built(entries, classes, weights)
-
-    def detect(self, block: Any) -> int:
-        """How many images a block has."""
-        from ray.data.block import BlockAccessor
-
-        images = list(BlockAccessor.for_block(block).to_numpy("pixels"))
-        for detector in self._detectors:
-            detector.detect(images)
-        return len(images)
-
-
-def ray_data(setting: Setting, actors: int) -> Figures:
-    """Ray Data decodes and corrupts; references to its blocks go to as many actors as the engine has."""
-    ray: Any = importlib.import_module("ray")
-    job, _ = _planned(setting, "data")
-    held = (job.entries, job.store.description.classes, job.weights)
-    holders = [ray.remote(num_cpus=CPU_ACTOR)(Holder).remote(*held) for _ in range(actors)]
-    busy: dict[Any, Any] = {}
-    watch = Watch(1)
-    with watch.watching():
-        for block in _blocks(job, setting):
-            holder = holders.pop() if holders else _freed(busy, watch)
-            busy[holder.detect.remote(block)] = holder
-        while busy:
-            holders.append(_freed(busy, watch))
-        for holder in holders:
-            ray.kill(holder)
-    return watch.figures()
-
-
-def _blocks(job: Job, setting: Setting) -> Iterator[Any]:
-    import ray
-
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = context.print_on_execution_start = False
-    rows = [each._asdict() for each in _wanted(job, setting)]
-    root, severity = job.case.root, setting.severity  # a job cannot be sent
-    blocks = ray.data.from_items(rows, override_num_blocks=len(rows) // BATCH)
-
-    def decoded(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-        wanted = [
-            Wanted(int(k), str(name), None) for k, name in zip(batch["image_id"], batch["file_name"], strict=True)
-        ]
-        _, found = prepare(root, wanted, severity, 0)
-        return {"image_id": batch["image_id"], "pixels": [each.pixels for each in found]}
-
-    prepared = blocks.map_batches(decoded, batch_size=BATCH, num_cpus=CPU_DECODE)
-    for bundle in prepared.iter_internal_ref_bundles():
-        yield from bundle.block_refs
-
-
-def _freed(busy: dict[Any, Any], watch: Watch) -> Any:
-    import ray
-
-    (call,), _ = ray.wait(list(busy), num_returns=1)
-    watch.landed(ray.get(call))
-    return busy.pop(call)
+        detect(batch)
+    seconds = time.monotonic() - began
+    return Measurement(len(requests) / seconds, 1e3 * (time.process_time() - cpu) / len(requests))

@@ -1,4 +1,4 @@
-"""Scoring on a cluster: tasks over shards, then one a detector, leave in the store's cache what a scoring looks up."""
+"""Scoring on a cluster: tasks over shards, then one per detector, fill the store's cache for whoever scores next."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from saod_ray.score.split import ground_truth, look_ahead
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
+PATIENCE = 180.0  # seconds without a finished task, after which the driver computes what is missing
+
 
 def score_ahead(
     store: Store,
@@ -25,30 +27,34 @@ def score_ahead(
     resamples: Bootstrap | None,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Score on the cluster that is connected; a scoring with the same settings then finds all of it in the cache.
+    """Score on the connected cluster; a scoring with the same settings then reads all of it from the cache.
 
-    Nothing depends on it: what a task could not do is computed by whoever scores.
+    Nothing depends on it: whoever scores computes what is missing, so lost tasks are ignored and slow ones given up.
     """
     for source in ("val", "id", "ood"):
-        ground_truth(store, source)  # once, before all tasks want it
-    shard_task: Any = ray.remote(num_cpus=1)(_shard)
-    detector_task: Any = ray.remote(num_cpus=1)(_detector)
-    units = [(name, split, each) for name in detectors for split in store.splits for each in store.shards(name, split)]
-    total, done = len(units) + len(detectors), 0
+        ground_truth(store, source)  # once, before all tasks need it
+    shard_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_shard)
+    detector_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_detector)
+    units = [(name, split, shard) for name in detectors for split in store.splits for shard in store.shards(name, split)]
+    done, total = 0, len(units) + len(detectors)
     for calls in (
         [shard_task.remote(store.absolute, *unit, settings) for unit in units],
         [detector_task.remote(store.absolute, name, settings, partial, resamples) for name in detectors],
     ):
         while calls:
-            (ready,), calls = ray.wait(calls, num_returns=1)
-            _finish(ready)
+            ready, calls = ray.wait(calls, num_returns=1, timeout=PATIENCE, fetch_local=False)
+            if not ready:  # for instance because a node is cut off
+                for call in calls:
+                    ray.cancel(call)
+                return
+            _refuse_what_scoring_refuses(ready[0])
             progress(done := done + 1, total)
 
 
-def _finish(call: Any) -> None:
-    """A store that cannot be scored is refused here as anywhere; a task that was lost is no matter."""
+def _refuse_what_scoring_refuses(call: Any) -> None:
+    """Raise what is wrong with the store; a lost task or result is ignored."""
     try:
-        ray.get(call)
+        ray.get(call, timeout=PATIENCE)
     except RayTaskError as error:
         if isinstance(error.cause, SaodError):
             raise error.cause from None
@@ -56,10 +62,12 @@ def _finish(call: Any) -> None:
         return
 
 
-def _shard(uri: str, detector: str, split: str, shard: Shard, settings: ScoreSettings) -> None:
+def _score_shard(uri: str, detector: str, split: str, shard: Shard, settings: ScoreSettings) -> None:
     store = Store.open(uri)
     look_ahead(store, detector, split, shard, ground_truth(store, source_of(split)), settings)
 
 
-def _detector(uri: str, detector: str, settings: ScoreSettings, partial: bool, resamples: Bootstrap | None) -> None:
+def _score_detector(
+    uri: str, detector: str, settings: ScoreSettings, partial: bool, resamples: Bootstrap | None
+) -> None:
     Benchmark(Store.open(uri), settings, partial, resamples).score([detector])

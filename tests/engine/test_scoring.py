@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import import_golden
 from toy_runs import scored
 
 from saod_ray.config import ScoreSettings
+from saod_ray.engine import scoring
 from saod_ray.engine.cluster import connected
 from saod_ray.engine.scoring import score_ahead
 from saod_ray.errors import SaodError
@@ -44,3 +46,24 @@ def test_what_scoring_refuses_is_refused(store) -> None:
     next((store / "ledger" / "toy" / "id").iterdir()).unlink()
     with pytest.raises(SaodError, match=r"id \(240 images\) missing"):
         score_ahead(Store.open(str(store)), ["toy"], ScoreSettings(), False, None, lambda done, total: None)
+
+
+def test_tasks_that_hang_are_given_up(store, tmp_path, monkeypatch) -> None:
+    """As those of a node that is cut off; whoever scores computes what is missing."""
+    shutil.copytree(store, tmp_path / "other")
+    monkeypatch.setattr(scoring, "PATIENCE", 3.0)
+    stopped: list[psutil.Process] = []
+
+    def freeze(done: int, total: int) -> None:
+        for process in psutil.Process().children(recursive=True):
+            if process not in stopped and " ".join(process.cmdline()).startswith("ray::"):
+                process.suspend()
+                stopped.append(process)
+
+    try:
+        score_ahead(Store.open(str(store)), ["toy"], ScoreSettings(), False, None, freeze)
+    finally:
+        for process in stopped:
+            process.kill()  # a stopped process would be given later tasks
+    assert stopped
+    assert scored(store) == scored(tmp_path / "other")

@@ -1,6 +1,6 @@
 """The one pipeline of the engine, on Ray Data: units of images are prepared by tasks and taken by a pool of actors.
 
-    ray.data.range(number of units)
+    ray.data.read_datasource(UnitSource)      one row per unit: its number
       .map_batches(prepare_units)             tasks: read, decode, blank or corrupt
       .map_batches(worker, ActorPoolStrategy) actors: detect, and commit or judge
       .iter_batches()                         messages, read by the driver
@@ -15,16 +15,18 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import ray
 import ray.data
-from ray.data import ActorPoolStrategy, DataContext, ExecutionResources
+from ray.data import ActorPoolStrategy, DataContext, Datasource, ExecutionResources, ReadTask
+from ray.data.block import BlockMetadata
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from saod_ray.data.prepare import ImageRequest, PreparedImage, failed_image, prepare
@@ -111,11 +113,43 @@ class PipelineOptions:
         return int(self.unit_bytes * (UNITS_PER_ACTOR * self.actors[1] + 1))
 
 
-def start_attempt_log() -> Any:
+@contextmanager
+def attempt_log() -> Iterator[Any]:
     """The log of a run, on the driver's node so that it outlives all workers."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    log: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(AttemptLog)
-    return log.options(scheduling_strategy=here).remote()
+    actor: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(AttemptLog)
+    log = actor.options(scheduling_strategy=here).remote()
+    try:
+        yield log
+    finally:
+        ray.kill(log)
+
+
+class UnitSource(Datasource):
+    """The numbers of all units, one unit per task."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def estimate_inmemory_data_size(self) -> int:
+        """In bytes."""
+        return 8 * self._count
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
+    ) -> list[ReadTask]:
+        """One task per unit; where there are very many units, one for several consecutive ones."""
+        parts = np.array_split(np.arange(self._count), min(parallelism, self._count))
+        return [ReadTask(partial(_number_table, part), _metadata(len(part))) for part in parts]
+
+
+def _number_table(numbers: np.ndarray) -> list[pa.Table]:
+    return [pa.table({"number": numbers})]
+
+
+def _metadata(rows: int) -> BlockMetadata:
+    return BlockMetadata(num_rows=rows, size_bytes=8 * rows, input_files=None, exec_stats=None)
 
 
 def build(units: UnitList, worker: type, config: Any, log: Any, options: PipelineOptions) -> ray.data.Dataset:
@@ -123,9 +157,11 @@ def build(units: UnitList, worker: type, config: Any, log: Any, options: Pipelin
     guard = Guard(log, options.hang)
     low, high = options.actors
     prepare_task: Any = prepare_units  # Ray's types know functions of one argument only
+    blocks = min(len(units), MAX_BLOCKS)
     with DataContext.current(_context(options)):
         return (
-            ray.data.range(len(units), override_num_blocks=min(len(units), MAX_BLOCKS))
+            # with the same CPUs, so that Ray Data runs it in the tasks that prepare
+            ray.data.read_datasource(UnitSource(len(units)), override_num_blocks=blocks, num_cpus=options.prepare_cpus)
             .map_batches(
                 prepare_task,
                 fn_args=(units, guard, options.root, options.seed),
@@ -162,7 +198,7 @@ def _context(options: PipelineOptions) -> DataContext:
 
 def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, root: str, seed: int) -> pa.Table:
     """Prepare the images of one unit; runs as a task, once for all detectors."""
-    (number,) = batch["id"].to_pylist()
+    (number,) = batch["number"].to_pylist()
     request = units[number]
     unit = request.unit
     task = f"images {unit.name} of {unit.split}"

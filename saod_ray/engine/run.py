@@ -12,7 +12,7 @@ from saod_ray.engine.attempts import DEFAULT_HANG, HangLimit
 from saod_ray.engine.cluster import cluster_totals
 from saod_ray.engine.driver import Callbacks, Driver
 from saod_ray.engine.job import Job
-from saod_ray.engine.pipeline import PipelineOptions, UnitList, build, start_attempt_log
+from saod_ray.engine.pipeline import PipelineOptions, UnitList, attempt_log, build
 from saod_ray.engine.plan import Plan
 from saod_ray.engine.resources import PREPARE_CPUS, ResourceOptions, Resources
 from saod_ray.engine.workers import READY, DetectorWorker, Receipt
@@ -64,19 +64,19 @@ class Run:
             hang=hang,
         )
         config = job.worker_config(group, resources.device, self._options.batch_size, replaces=bool(stale))
-        log = start_attempt_log()
-        dataset = build(UnitList(requests), DetectorWorker, config, log, options)
-        driver = Driver(dataset, log, options, callbacks)
-        try:
-            for message in driver.messages():
-                if message == READY:
-                    planning.discard(job.store, stale)
-                    stale = []
-                    log.allow_commits.remote()
-                else:
-                    on_receipt(message)
-        finally:
-            self.statistics.actors[",".join(group)] = {"started": driver.workers, "lost": driver.deaths}
+        with attempt_log() as log:
+            dataset = build(UnitList(requests), DetectorWorker, config, log, options)
+            driver = Driver(dataset, log, options, callbacks)
+            try:
+                for message in driver.messages():
+                    if message == READY:
+                        planning.discard(job.store, stale)
+                        stale = []
+                        log.allow_commits.remote()
+                    else:
+                        on_receipt(message)
+            finally:
+                self.statistics.actors[",".join(group)] = {"started": driver.workers, "lost": driver.deaths}
 
     def _resources(self, callbacks: Callbacks) -> Resources:
         """What to ask Ray for; on a cluster that does not grow, no more than it has."""

@@ -35,7 +35,9 @@ def score_ahead(
         ground_truth(store, source)  # once, before all tasks need it
     shard_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_shard)
     detector_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_detector)
-    units = [(name, split, shard) for name in detectors for split in store.splits for shard in store.shards(name, split)]
+    units = [
+        (name, split, shard) for name in detectors for split in store.splits for shard in store.shards(name, split)
+    ]
     done, total = 0, len(units) + len(detectors)
     for calls in (
         [shard_task.remote(store.absolute, *unit, settings) for unit in units],

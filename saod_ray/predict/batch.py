@@ -18,9 +18,9 @@ from saod_ray.engine.pipeline import (
     Problem,
     UnitList,
     UnitRequest,
+    attempt_log,
     build,
     encode_message,
-    start_attempt_log,
 )
 from saod_ray.engine.resources import PREPARE_CPUS, ResourceOptions, Resources
 from saod_ray.predict.predictor import Outcome, Setup
@@ -98,8 +98,7 @@ def predict_batch(
         is_ordered=True,
         hang=hang,
     )
-    log = start_attempt_log()
-    dataset = build(UnitList(requests), PredictWorker, PredictConfig(setup, draw), log, options)
-    driver = Driver(dataset, log, options, callbacks or Callbacks())
-    for outcomes in driver.messages():
-        yield from outcomes
+    with attempt_log() as log:
+        dataset = build(UnitList(requests), PredictWorker, PredictConfig(setup, draw), log, options)
+        for outcomes in Driver(dataset, log, options, callbacks or Callbacks()).messages():
+            yield from outcomes

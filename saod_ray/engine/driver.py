@@ -6,7 +6,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -45,22 +45,22 @@ class Driver:
         self._is_stopping = False
         self._last = Snapshot(0, 0, 0, 0)
 
-    def messages(self) -> Iterator[Any]:
-        """What the workers yield. A failure of theirs is raised as one sentence."""
+    def messages(self) -> Generator[Any, None, None]:
+        """What the workers yield. A failure of theirs is raised as one sentence. Close it to end the pipeline."""
         monitor = threading.Thread(target=self._monitor, daemon=True)
-        batches = iter(self._dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
+        batches: Any = iter(self._dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
         with self._signals():
             monitor.start()
             try:
                 for batch in batches:
-                    table: Any = batch
-                    for message in map(pickle.loads, table["message"].to_pylist()):
+                    for message in map(pickle.loads, batch["message"].to_pylist()):
                         if isinstance(message, Problem):
                             raise SaodError(message.sentence)
                         yield message
             except RayError as error:
                 raise self._explained(error) from error
             finally:
+                batches.close()  # ends the pipeline, whatever holds on to this frame
                 self._over.set()
                 monitor.join()
                 self._look()

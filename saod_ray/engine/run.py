@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import msgspec
 import ray
@@ -68,13 +69,14 @@ class Run:
             dataset = build(UnitList(requests), DetectorWorker, config, log, options)
             driver = Driver(dataset, log, options, callbacks)
             try:
-                for message in driver.messages():
-                    if message == READY:
-                        planning.discard(job.store, stale)
-                        stale = []
-                        log.allow_commits.remote()
-                    else:
-                        on_receipt(message)
+                with closing(driver.messages()) as messages:
+                    for message in messages:
+                        if message == READY:
+                            planning.discard(job.store, stale)
+                            stale = []
+                            log.allow_commits.remote()
+                        else:
+                            on_receipt(message)
             finally:
                 self.statistics.actors[",".join(group)] = {"started": driver.workers, "lost": driver.deaths}
 

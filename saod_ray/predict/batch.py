@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,5 +101,6 @@ def predict_batch(
     )
     with attempt_log() as log:
         dataset = build(UnitList(requests), PredictWorker, PredictConfig(setup, draw), log, options)
-        for outcomes in Driver(dataset, log, options, callbacks or Callbacks()).messages():
-            yield from outcomes
+        with closing(Driver(dataset, log, options, callbacks or Callbacks()).messages()) as messages:
+            for outcomes in messages:
+                yield from outcomes

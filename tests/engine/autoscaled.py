@@ -29,7 +29,13 @@ def main(address: str, data: str, store: str) -> None:
     with connected(address):
         before = nodes_with_gpus()
         work = job(Path(data), Path(store), {"a": {"seconds": 0.8}})
-        receipts = done(work, sizes, options=PlanOptions(4), on_receipt=lambda receipt: seen.append(nodes_with_gpus()))
+        receipts = done(
+            work,
+            sizes,
+            options=PlanOptions(4),
+            on_receipt=lambda receipt: seen.append(nodes_with_gpus()),
+            may_grow=True,
+        )
         until = time.monotonic() + PATIENCE
         while nodes_with_gpus() and time.monotonic() < until:
             time.sleep(0.5)

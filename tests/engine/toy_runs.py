@@ -69,10 +69,11 @@ def detect(
     plan: Plan | None = None,
     on_receipt: Callable[[Receipt], None] = lambda receipt: None,
     hang: HangLimit = DEFAULT_HANG,
+    may_grow: bool = False,
 ) -> RunStatistics:
     """Run the pipelines of a plan, without compaction."""
     plan = work.plan(resources.unit_images) if plan is None else plan
-    return Run(work, plan, resources).detect(on_receipt, Callbacks(), hang)
+    return Run(work, plan, resources, may_grow=may_grow).detect(on_receipt, Callbacks(), hang)
 
 
 def done(
@@ -83,6 +84,7 @@ def done(
     plan: Plan | None = None,
     on_receipt: Callable[[Receipt], None] = lambda receipt: None,
     hang: HangLimit = DEFAULT_HANG,
+    may_grow: bool = False,
 ) -> list[Receipt]:
     """Run on the connected cluster, as the command does."""
     resources = resources or ResourceOptions(actors=(1, 1), batch_size=2, unit_images=5)
@@ -94,7 +96,7 @@ def done(
         on_receipt(receipt)
 
     if plan.units:
-        detect(work, resources, plan, collect, hang)
+        detect(work, resources, plan, collect, hang, may_grow)
     work.compact()
     return receipts
 

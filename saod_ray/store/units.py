@@ -36,6 +36,15 @@ class Unit(NamedTuple):
         return cls(split, int(found[1]), int(found[2])) if found else cls(split, 0, 1 << 62)
 
     @property
+    def images(self) -> int:
+        """How many images it has.
+
+        >>> Unit("id", 128, 256).images
+        128
+        """
+        return self.stop - self.start
+
+    @property
     def severity(self) -> int:
         """How strongly its images are corrupted; 0 is not at all.
 
@@ -56,7 +65,7 @@ def is_of_run(name: str) -> bool:
 
 def superseded(pages: Sequence[Page]) -> list[Page]:
     """The pages of runs whose images all lie within another page's: the larger one holds the same rows."""
-    mine = [(Unit.named(page.split, page.unit), page) for page in pages if page.origin.kind == RUN]
+    mine = [(Unit.named(page.split, page.unit), page) for page in pages if is_of_run(page.unit)]
     mine.sort(key=lambda each: (each[0].start, -each[0].stop))
     gone, reach = [], -1
     for unit, page in mine:

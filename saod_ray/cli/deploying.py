@@ -19,6 +19,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Outcome, Setup
+    from saod_ray.selfaware import SelfAware
 
 FEW = 300  # images for which `predict` starts no Ray
 
@@ -58,9 +59,8 @@ def predict(
     from saod_ray.predict.drawing import picture_name
     from saod_ray.predict.files import meant
     from saod_ray.predict.predictor import Setup
-    from saod_ray.selfaware import SelfAware
 
-    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
+    setup = Setup.of(_loaded(selfaware), detector, use_case, weights, batch_size)
     files = meant(images, _listed())
     counts = {"accepted": 0, "rejected": 0, "failed": 0}
     with ExitStack() as stack:
@@ -77,6 +77,18 @@ def predict(
             progress(number, len(files))
     click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()), err=True)
     return 2 if counts["failed"] else 0
+
+
+def _loaded(selfaware: Path) -> SelfAware:
+    """The self-aware detector of a file, with a note where nothing tells whether the file was changed."""
+    from saod_ray.selfaware import SelfAware
+
+    aware = SelfAware.load(selfaware)
+    if not aware.has_digest:
+        click.echo(
+            f"note: {selfaware} has no digest, as an earlier version wrote it: score again to add one.", err=True
+        )
+    return aware
 
 
 def _listed() -> Iterator[str]:
@@ -155,9 +167,8 @@ def serve(
 
     from saod_ray.engine.cluster import connected
     from saod_ray.predict.predictor import Setup
-    from saod_ray.selfaware import SelfAware
 
-    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
+    setup = Setup.of(_loaded(selfaware), detector, use_case, weights, batch_size)
     with connected(address):
         try:
             from saod_ray.engine.serving import Limits, serving

@@ -12,6 +12,7 @@ from saod_ray.config import ScoreSettings
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Scored
 from saod_ray.score.bootstrap import Bootstrap
+from saod_ray.store.seals import detections_digest, sealed
 from saod_ray.store.store import Store
 
 PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
@@ -37,6 +38,7 @@ def results(
             "packages": {name: version(name) for name in PACKAGES},
             "use_case": {"version": known.version, "annotations": known.annotations, "manifests": known.manifests},
             "detections": {name: origins(store, name) for name in scored},
+            "shards": {name: detections_digest(store, name, store.splits) for name in scored},
         },
         "detectors": {name: each.figures for name, each in scored.items()},
     }
@@ -46,7 +48,7 @@ def results(
         value["bootstrap"] = resampling(resamples)
         for name, each in _intervals(scored).items():
             value["detectors"][name] = {**scored[name].figures, "intervals": each}
-    return value
+    return sealed(value)
 
 
 def resampling(resamples: Bootstrap) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, im
 from saod_ray.score.statistics import Statistics, statistics
 from saod_ray.selfaware import Identity, SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.store.cache import content_key
+from saod_ray.store.seals import detections_digest
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -365,4 +366,5 @@ class Benchmark:
         made = {page.origin.file if page.origin.kind == RUN else None for page in pages}
         fingerprint = made.pop() if len(made) == 1 else None
         origin = "mixed" if made else "import" if fingerprint is None else RUN
-        return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin)
+        source = tuple(detections_digest(self.store, detector, self.fitted_on()).items())
+        return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin, source)

@@ -40,10 +40,15 @@ def _digest(value: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def detections_digest(store: Store, detector: str, splits: Sequence[str]) -> dict[str, str]:
-    """For each split that has shards, one digest of their contents."""
-    shards = {split: [shard.sha256 for shard in store.shards(detector, split)] for split in splits}
-    return {split: hashlib.sha256("\n".join(each).encode()).hexdigest() for split, each in shards.items() if each}
+def origins(store: Store, detector: str, split: str) -> dict[str, str]:
+    """What a split's detections were made from, by unit; how they are spread over shards does not matter."""
+    return {page.unit: page.origin.sha256 for page in store.pages(detector, split)}
+
+
+def origin_digests(store: Store, detector: str, splits: Sequence[str]) -> dict[str, str]:
+    """For each split that has detections, one digest of what they were made from."""
+    named = {split: sorted(origins(store, detector, split).items()) for split in splits}
+    return {split: hashlib.sha256(json.dumps(units).encode()).hexdigest() for split, units in named.items() if units}
 
 
 def read_sealed(data: bytes) -> dict[str, Any] | None:

@@ -80,8 +80,10 @@ def _check_results(store: Store, problems: list[Problem], notes: list[str]) -> N
         return
     if seals.KEY not in results:
         notes.append(f"{FILE} has no digest, as an earlier version wrote it: score the store again to add one.")
-    for detector, splits in results["provenance"].get("shards", {}).items():
-        _note_stale(store, FILE, detector, splits, notes)
+    for detector, splits in results["provenance"]["detections"].items():
+        with suppress(SaodError):  # a damaged ledger is a problem of its own
+            if {split: seals.origins(store, detector, split) for split in splits} != splits:
+                notes.append(_stale(FILE, detector))
 
 
 def _check_self_aware(store: Store, file: str, problems: list[Problem], notes: list[str]) -> None:
@@ -92,13 +94,14 @@ def _check_self_aware(store: Store, file: str, problems: list[Problem], notes: l
     elif seals.KEY not in value:
         notes.append(f"{file} has no digest, as an earlier version wrote it: score the store again to add one.")
     else:
-        _note_stale(store, file, str(value.get("detector")), value.get("fitted_on", {}), notes)
+        detector, splits = str(value.get("detector")), value.get("fitted_on", {})
+        with suppress(SaodError):
+            if seals.origin_digests(store, detector, list(splits)) != splits:
+                notes.append(_stale(file, detector))
 
 
-def _note_stale(store: Store, file: str, detector: str, splits: dict[str, str], notes: list[str]) -> None:
-    with suppress(SaodError):  # a damaged ledger is a problem of its own
-        if detector in store.detectors() and seals.detections_digest(store, detector, list(splits)) != splits:
-            notes.append(f"{file} is of other detections of '{detector}' than there are now: score the store again.")
+def _stale(file: str, detector: str) -> str:
+    return f"{file} is of other detections of '{detector}' than there are now: score the store again."
 
 
 def _pages(store: Store, detector: str, split: str, problems: list[Problem]) -> list[Page] | None:

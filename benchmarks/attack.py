@@ -1,6 +1,6 @@
 """An attack on every kind of file that may come from elsewhere, and on a server: `python -m benchmarks.attack [SEED]`.
 
-Each attempt is refused in a sentence, harmless (what comes out is what came out before, or is within its bounds), or wrong:
+Each attempt is refused with one sentence, harmless (what comes out is what came out before, or is within its bounds), or wrong:
 another result without a word, an error that is not one of ours, a file outside that was read or changed, code that ran.
 """
 
@@ -74,11 +74,11 @@ class Attack:
         resamples = Bootstrap(10, 0)
         benchmark = Benchmark(Store.open(self.store.uri), ScoreSettings(), False, resamples)
         scored = benchmark.score(DETECTORS)
-        self.expected = {name: each.figures for name, each in scored.items()}
+        self.expected = {name: result.figures for name, result in scored.items()}
         value = results(benchmark.store, benchmark.settings, scored, False, resamples)
         self.store.folder.put("results.json", encoded(value))
-        for name, each in scored.items():
-            self.store.folder.put(f"selfaware/{name}.json", encoded(each.selfaware))
+        for name, result in scored.items():
+            self.store.folder.put(f"selfaware/{name}.json", encoded(result.selfaware))
 
     def times(self, count: int) -> range:
         """As many attempts as asked for, more or fewer by the factor of the command line."""
@@ -120,7 +120,7 @@ class Attack:
             shutil.rmtree(self.path("cache"), ignore_errors=True)
         store = Store.open(self.store.uri)
         scored = Benchmark(store, ScoreSettings()).score(DETECTORS)
-        if {name: each.figures for name, each in scored.items()} == self.expected:
+        if {name: result.figures for name, result in scored.items()} == self.expected:
             return True
         return bool(verify(store, DETECTORS).problems)
 
@@ -186,12 +186,14 @@ def cache_entries(attack: Attack) -> Outcomes:
 def self_aware_files(attack: Attack) -> Outcomes:
     """Flips are refused; any value under a digest that fits is refused or a self-aware detector, and runs nothing."""
     path = attack.path("selfaware/sharp.json")
-    whole = path.read_bytes()
+    original = path.read_bytes()
     expected = SelfAware.load(path).to_json()
     for _ in attack.times(400):
-        yield attack.with_content(path, flipped(whole, attack.rng), lambda: SelfAware.load(path).to_json() == expected)
+        yield attack.with_content(
+            path, flipped(original, attack.rng), lambda: SelfAware.load(path).to_json() == expected
+        )
     for _ in attack.times(200):
-        data = encoded_loosely(sealed(mutated(json.loads(whole), attack.rng)))
+        data = encoded_loosely(sealed(mutated(json.loads(original), attack.rng)))
         yield attack.with_content(path, data, lambda: _is_usable(SelfAware.load(path)))
     trap = attack.folder / "trap.toml"
     trap.with_name("trap_module.py").write_text(
@@ -199,7 +201,13 @@ def self_aware_files(attack: Attack) -> Outcomes:
     )
     trap.write_text('[trap]\nbackend = "trap_module:Trap"\n')
     for name in (str(trap), "trap.toml", f"atss,{trap}", "all"):
-        value = {**json.loads(whole), "detector": name, "use_case": "shapes", "fingerprint": "0" * 40, "origin": "run"}
+        value = {
+            **json.loads(original),
+            "detector": name,
+            "use_case": "shapes",
+            "fingerprint": "0" * 40,
+            "origin": "run",
+        }
         data = encoded(sealed(value))
         yield attack.with_content(path, data, lambda: not SelfAware.load(path).predict([]))
 
@@ -216,12 +224,12 @@ def _is_usable(aware: SelfAware) -> bool:
 def results_files(attack: Attack) -> Outcomes:
     """Flips are refused; values under a digest that fits are compared with those that the store gives."""
     path, store = attack.path("results.json"), Store.open(attack.store.uri)
-    whole = path.read_bytes()
+    original = path.read_bytes()
     expected = read_results(store)
     for _ in attack.times(400):
-        yield attack.with_content(path, flipped(whole, attack.rng), lambda: read_results(store) == expected)
+        yield attack.with_content(path, flipped(original, attack.rng), lambda: read_results(store) == expected)
     for _ in attack.times(30):
-        value = mutated(json.loads(whole), attack.rng)
+        value = mutated(json.loads(original), attack.rng)
         yield attack.with_content(path, encoded_loosely(sealed(value)), lambda: bool(gather(store)))
 
 
@@ -263,10 +271,12 @@ def imports(attack: Attack) -> Outcomes:
 def _imported_within_bounds(attack: Attack, uri: str, path: Path) -> bool:
     page = import_results(uri, attack.case, "d", "val", path)
     store = Store.open(uri)
-    most = {"score": 1.0, "box": 2 * coco_results.FARTHEST, "variance": coco_results.LARGEST["variance"]}
-    columns = [store.read_shard("d", "val", shard).columns for shard in page.shards]
-    bound = coco_results.LARGEST["uncertainty"]
-    return all(bool((np.abs(values) <= most.get(name, max(bound, 2e9))).all()) for each in columns for name, values in each.items())  # fmt: skip
+    bounds = {"score": 1.0, "variance": coco_results.LARGEST["variance"]}
+    shards = [store.read_shard("d", "val", shard).columns for shard in page.shards]
+    columns = [
+        (bounds.get(name, 2 * coco_results.FARTHEST), values) for shard in shards for name, values in shard.items()
+    ]
+    return all(bool((np.abs(values) <= bound).all()) for bound, values in columns)
 
 
 def toml_files(attack: Attack) -> Outcomes:
@@ -299,7 +309,7 @@ def images(attack: Attack) -> Outcomes:
         data = mangled(data[:64], attack.rng) + data[64:] if head else mangled(data, attack.rng)
         yield attack.tried(repr(data[:64]), partial(_is_small, data))
     folder = Folder(str(attack.folder / "store"))
-    for name in (*filter(lambda each: isinstance(each, str) and each, HOSTILE), "../victim.parquet", ".."):
+    for name in (*filter(lambda value: isinstance(value, str) and value, HOSTILE), "../victim.parquet", ".."):
         yield attack.tried(name[:99], partial(_is_absent, folder, name))
 
 
@@ -323,11 +333,11 @@ KINDS: tuple[Callable[[Attack], Outcomes], ...] = (
 
 def main() -> int:
     """Print how many attempts were refused, harmless and wrong."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("seed", type=int, nargs="?", default=0)
-    asked.add_argument("--times", type=float, default=1.0, help="how many times the usual number of attempts")
-    asked.add_argument("--only", choices=[kind.__name__ for kind in KINDS], help="one kind of attack")
-    options = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--times", type=float, default=1.0, help="how many times the usual number of attempts")
+    parser.add_argument("--only", choices=[kind.__name__ for kind in KINDS], help="one kind of attack")
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="saod-attack-") as folder:

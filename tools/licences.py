@@ -34,7 +34,7 @@ def licence(package: Distribution) -> str:
     """What a package says of its licence: the expression, the classifiers, the field, or its licence file."""
     about = package.metadata
     classifiers = [
-        each.split(" :: ")[-1] for each in about.get_all("Classifier") or () if each.startswith("License ::")
+        line.split(" :: ")[-1] for line in about.get_all("Classifier") or () if line.startswith("License ::")
     ]
     field = (about.get("License") or "").strip().splitlines()[:1]
     stated = about.get("License-Expression") or "; ".join(classifiers) or "".join(field)
@@ -50,17 +50,17 @@ def _from_file(package: Distribution) -> str:
 def main() -> int:
     """Print the list, then the explanations."""
     packages = sorted(
-        {each.metadata["Name"]: each for each in distributions()}.items(), key=lambda each: each[0].lower()
+        {package.metadata["Name"]: package for package in distributions()}.items(), key=lambda item: item[0].lower()
     )
-    found = {name: licence(package) for name, package in packages}
+    licences = {name: licence(package) for name, package in packages}
     for name, package in packages:
-        print(f"{name:32} {package.version:16} {found[name]}")
+        print(f"{name:32} {package.version:16} {licences[name]}")
     print("\nOf the GPL family:")
-    for name in [name for name in found if name in EXPLAINED]:
+    for name in [name for name in licences if name in EXPLAINED]:
         print(f"  {name}: {EXPLAINED[name]}")
-    unexplained = [name for name, text in found.items() if GPL.search(text) and name not in EXPLAINED]
+    unexplained = [name for name, text in licences.items() if GPL.search(text) and name not in EXPLAINED]
     for name in unexplained:
-        print(f"  {name}: {found[name]}, and nothing explains it: add it to tools/licences.py, or do without it.")
+        print(f"  {name}: {licences[name]}, and nothing explains it: add it to tools/licences.py, or do without it.")
     return 1 if unexplained else 0
 
 

@@ -174,7 +174,7 @@ def serve(
 
     setup = Setup.of(_loaded(selfaware), detector, use_case, weights, batch_size)
     digest = gate.token_digest(host, token_file)
-    with gate.guarded(digest), connected(address):
+    with gate.guarded(digest, replicas), connected(address):
         try:
             from saod_ray.engine.serving import Limits, serving
         except ModuleNotFoundError as error:

@@ -38,11 +38,11 @@ def check(folder: Folder, names: list[str], what: str, progress: Progress | None
             if progress:
                 progress(number, len(names))
     remedy = "finish the download, or build with --unchecked to count them as failed images"
-    for found, verb in ((absent, "not there"), (strange, "no images")):
-        if found:
+    for faulty, verb in ((absent, "not there"), (strange, "no images")):
+        if faulty:
             raise SaodError(
-                f"{len(found):,} of {len(names):,} image files of {what} are {verb} below {folder.uri} "
-                f"({some(found)}): {remedy}."
+                f"{len(faulty):,} of {len(names):,} image files of {what} are {verb} below {folder.uri} "
+                f"({some(faulty)}): {remedy}."
             )
 
 
@@ -74,14 +74,14 @@ OTHERS_IMAGES = ImageLimits()
 OWN_IMAGES = ImageLimits(follow_links=True)
 
 
-def load(folder: Folder, name: str, limits: ImageLimits = OTHERS_IMAGES, shown: str | None = None) -> np.ndarray:
-    """RGB pixels of an image file below a folder; errors call it `shown`.
+def load(folder: Folder, name: str, limits: ImageLimits = OTHERS_IMAGES, label: str | None = None) -> np.ndarray:
+    """RGB pixels of an image file below a folder; errors call it `label`.
 
     The name may come from anyone: it must lead to a regular file inside the folder. FileNotFoundError when there is no
     such file.
     """
     data = folder.read_inside(name, follow_links=limits.follow_links, max_bytes=MAX_BYTES)
-    return decode(data, name if shown is None else shown, limits.max_pixels)
+    return decode(data, name if label is None else label, limits.max_pixels)
 
 
 def decode(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> np.ndarray:

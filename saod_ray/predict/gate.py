@@ -21,12 +21,13 @@ from saod_ray.errors import SaodError
 
 CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 TOKEN = "SAOD_RAY_SERVE_TOKEN_SHA256"
+REQUESTS = "SAOD_RAY_SERVE_MAX_REQUESTS"
 LEAST_TOKEN = 16  # characters
 MAX_HEADER_BYTES = 32 << 10  # of a request's line and headers
 MAX_HEADER_SECONDS = 10.0
-MAX_CONNECTIONS = 1000
+MAX_CONNECTIONS = 1000  # or twice the requests, where those are more
 LINGER = 2.0  # seconds in which a refused client may still send
-MAX_REQUESTS = 400  # that are being answered; a replica takes on 100 and lets 100 wait
+MAX_REQUESTS = 400  # that are being answered, for each replica, which takes on 100 and lets 100 wait
 LIVENESS = "/-/healthz"  # Serve's own, which says nothing of the detector
 
 Scope = MutableMapping[str, Any]
@@ -86,9 +87,13 @@ def is_authorised(authorization: bytes, digest: str | None) -> bool:
 
 
 @contextmanager
-def guarded(digest: str | None) -> Iterator[None]:
+def guarded(digest: str | None, replicas: int = 1) -> Iterator[None]:
     """Let a cluster that is started meanwhile have the gate in its Serve proxy."""
-    settings = {CALLBACK: f"{__name__}:middlewares", TOKEN: digest or ""}
+    settings = {
+        CALLBACK: f"{__name__}:middlewares",
+        TOKEN: digest or "",
+        REQUESTS: str(MAX_REQUESTS * replicas),
+    }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -107,15 +112,17 @@ def middlewares() -> list[Any]:
     from starlette.middleware import Middleware
 
     chosen: Any = auto
-    chosen.AutoHTTPProtocol = _limited(chosen.AutoHTTPProtocol)
-    return [Middleware(Gate, digest=os.environ.get(TOKEN) or None)]
+    requests = int(os.environ.get(REQUESTS, MAX_REQUESTS))
+    if hasattr(chosen.AutoHTTPProtocol, "on_headers_complete"):  # that of httptools; h11 bounds headers by itself
+        chosen.AutoHTTPProtocol = _limited(chosen.AutoHTTPProtocol, max(MAX_CONNECTIONS, 2 * requests))
+    return [Middleware(Gate, digest=os.environ.get(TOKEN) or None, max_requests=requests)]
 
 
 class Gate:
     """ASGI: refuses requests without the token or beyond the limit, and turns every answer into JSON."""
 
-    def __init__(self, app: App, digest: str | None = None, most: int = MAX_REQUESTS) -> None:
-        self._app, self._digest, self._most, self._running = app, digest, most, 0
+    def __init__(self, app: App, digest: str | None = None, max_requests: int = MAX_REQUESTS) -> None:
+        self._app, self._digest, self._max_requests, self._running = app, digest, max_requests, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -127,8 +134,8 @@ class Gate:
             sentence = "This needs a token: send it as `Authorization: Bearer SECRET`."
             await answers.refuse(401, sentence, [(b"www-authenticate", b"Bearer")])
             return
-        if self._running >= self._most:
-            sentence = f"{self._most} requests are being answered already: send this one again in some seconds."
+        if self._running >= self._max_requests:
+            sentence = f"{self._max_requests} requests are being answered already: send this one again in some seconds."
             await answers.refuse(503, sentence, [(b"retry-after", b"5")])
             return
         self._running += 1
@@ -166,9 +173,9 @@ class _JsonAnswers:
         await self._send(message)
 
     async def _send_text(self, start: Message, text: str) -> None:
-        kept = [each for each in start["headers"] if each[0] not in (b"content-type", b"content-length")]
+        headers = [header for header in start["headers"] if header[0] not in (b"content-type", b"content-length")]
         key = "error" if start["status"] >= 400 else "status"
-        await self._answer(start["status"], {key: text or "no more is known"}, kept)
+        await self._answer(start["status"], {key: text or "no more is known"}, headers)
 
     async def refuse(self, status: int, sentence: str, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         """Answer with a sentence, and let the connection end: what is left of the request is not read."""
@@ -182,7 +189,7 @@ class _JsonAnswers:
         await self._send({"type": "http.response.body", "body": body})
 
 
-def _limited(base: Any) -> Any:
+def _limited(base: Any, max_connections: int) -> Any:
     """Uvicorn's protocol with limits on connections, and on the size and time of headers."""
 
     class Limited(base):  # type: ignore[misc]
@@ -195,7 +202,7 @@ def _limited(base: Any) -> Any:
         def connection_made(self, transport: Any) -> None:
             """Start the clock of the first request's headers."""
             super().connection_made(transport)
-            if len(self.connections) > MAX_CONNECTIONS:
+            if len(self.connections) > max_connections:
                 self._refuse(503, "There are too many connections: come again in some seconds.")
             self._start_clock()
 

@@ -38,12 +38,16 @@ def bind_store_inside() -> None:
     make_store = rendezvous.TCPStore
 
     def bound(*args: Any, **options: Any) -> Any:
-        given = {**dict(zip(("host_name", "port", "world_size", "is_master"), args, strict=False)), **options}
-        if given.get("is_master") and is_loopback(given["host_name"]) and given.get("master_listen_fd") is None:
-            family = socket.AF_INET6 if ":" in given["host_name"] else socket.AF_INET
+        arguments = {**dict(zip(("host_name", "port", "world_size", "is_master"), args, strict=False)), **options}
+        if (
+            arguments.get("is_master")
+            and is_loopback(arguments["host_name"])
+            and arguments.get("master_listen_fd") is None
+        ):
+            family = socket.AF_INET6 if ":" in arguments["host_name"] else socket.AF_INET
             listener = socket.socket(family, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((given["host_name"], given["port"]))
+            listener.bind((arguments["host_name"], arguments["port"]))
             options["master_listen_fd"] = listener.detach()
         return make_store(*args, **options)
 

@@ -74,26 +74,26 @@ def started(*args: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
 
 def listeners(pid: int) -> set[Listener]:
     """Where a process and all its children listen now."""
-    found: set[Listener] = set()
+    sockets: set[Listener] = set()
     with suppress(psutil.NoSuchProcess):
         for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 name = " ".join(process.cmdline())[:60]
-                for each in process.net_connections("inet"):
-                    if each.status == psutil.CONN_LISTEN:
-                        found.add(Listener(each.laddr.ip, each.laddr.port, name))
-    return found
+                for connection in process.net_connections("inet"):
+                    if connection.status == psutil.CONN_LISTEN:
+                        sockets.add(Listener(connection.laddr.ip, connection.laddr.port, name))
+    return sockets
 
 
 def listeners_until_end(process: subprocess.Popen[str], patience: float) -> set[Listener]:
     """Every socket that a command listened on until it ended."""
-    found: set[Listener] = set()
+    sockets: set[Listener] = set()
     until = time.monotonic() + patience
     while process.poll() is None:
         assert time.monotonic() < until, "the command does not end"
-        found |= listeners(process.pid)
+        sockets |= listeners(process.pid)
         time.sleep(0.2)
-    return found
+    return sockets
 
 
 def digest(token: str) -> str:

@@ -64,13 +64,13 @@ def test_every_flip_of_an_entry_is_noticed(cache: Cache, tmp_path: Path) -> None
     cache.put_value(ONE, {"daq": 0.5})
     for suffix, read in (("arrays", cache.arrays), ("json", cache.value)):
         path = tmp_path / "cache" / f"{ONE}.{suffix}"
-        whole = path.read_bytes()
-        for bit in range(8 * len(whole)):
-            changed = bytearray(whole)
+        original = path.read_bytes()
+        for bit in range(8 * len(original)):
+            changed = bytearray(original)
             changed[bit // 8] ^= 1 << bit % 8
             path.write_bytes(changed)
             assert read(ONE) is None, bit
-        path.write_bytes(whole)
+        path.write_bytes(original)
         assert read(ONE) is not None
 
 

@@ -50,7 +50,7 @@ def in_store(store: Store, name: str) -> Path:
 
 
 def outcome(read: Callable[[], Any], expected: Any) -> str:
-    """What came of a flip: refused in a sentence, harmless, or wrong."""
+    """What came of a flip: refused with a sentence, harmless, or wrong."""
     try:
         value = read()
     except SaodError:
@@ -64,15 +64,15 @@ def test_no_flip_goes_through(store: Store, name: str) -> None:
     read = {"selfaware/toy.json": lambda: SelfAware.load(path).to_json(), "results.json": lambda: read_results(store)}[
         name
     ]
-    expected, whole = read(), path.read_bytes()
+    expected, original = read(), path.read_bytes()
     rng = np.random.default_rng(15)
-    found = []
-    for place in rng.integers(len(whole), size=400):
-        data = bytearray(whole)
+    outcomes = []
+    for place in rng.integers(len(original), size=400):
+        data = bytearray(original)
         data[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(data)
-        found.append(outcome(read, expected))
-    assert found.count("wrong") == 0 and found.count("refused") > 300
+        outcomes.append(outcome(read, expected))
+    assert outcomes.count("wrong") == 0 and outcomes.count("refused") > 300
 
 
 def test_a_changed_file_is_refused_by_predict_and_found_by_verify(store: Store) -> None:
@@ -146,7 +146,7 @@ def test_files_of_the_version_before_stay_readable(store: Store) -> None:
         value["format"] = 2
         del value["digest"], value["fitted_on"]
 
-    whole = path.read_text()
+    original = path.read_text()
     changed(path, older)
     old = SelfAware.load(path)
     assert not old.has_digest and old.image_threshold == new.image_threshold
@@ -154,7 +154,7 @@ def test_files_of_the_version_before_stay_readable(store: Store) -> None:
     run = saod_ray("predict", "x.png", "--selfaware", path)
     assert "has no digest" in run.stderr
     for dropped in ("digest", "fitted_on"):
-        path.write_text(whole)
+        path.write_text(original)
         changed(path, lambda value, key=dropped: (value.update(format=2), value.pop(key)))  # type: ignore[misc]
         with pytest.raises(SaodError, match="was changed"):
             SelfAware.load(path)

@@ -26,9 +26,9 @@ SECRET = "correct-horse-battery-staple"
 PATIENCE = 400  # seconds that a command may take
 
 
-def assert_on_loopback(found: set[Listener]) -> None:
-    assert found, "nothing was seen to listen"
-    outside = {each for each in found if not gate.is_loopback(each.host)}
+def assert_on_loopback(sockets: set[Listener]) -> None:
+    assert sockets, "nothing was seen to listen"
+    outside = {listener for listener in sockets if not gate.is_loopback(listener.host)}
     assert not outside, outside
 
 
@@ -65,7 +65,9 @@ def test_another_token_is_none(header: bytes) -> None:
     assert gate.is_authorised(header, None)
 
 
-async def asked(app: gate.App, path: str = "/predict", headers: list[Any] | None = None) -> tuple[int, dict[str, Any]]:
+async def request(
+    app: gate.App, path: str = "/predict", headers: list[Any] | None = None
+) -> tuple[int, dict[str, Any]]:
     """The status and JSON that an ASGI application answers."""
     sent: list[Any] = []
 
@@ -93,22 +95,22 @@ def text_app(status: int, text: bytes, kind: bytes = b"text/plain") -> gate.App:
 
 @pytest.mark.parametrize("status", [413, 429, 500, 503])
 def test_every_answer_is_json(status: int) -> None:
-    assert asyncio.run(asked(gate.Gate(text_app(status, b"Too bad")))) == (status, {"error": "Too bad"})
-    assert asyncio.run(asked(gate.Gate(text_app(200, b"success")))) == (200, {"status": "success"})
+    assert asyncio.run(request(gate.Gate(text_app(status, b"Too bad")))) == (status, {"error": "Too bad"})
+    assert asyncio.run(request(gate.Gate(text_app(200, b"success")))) == (200, {"status": "success"})
     same = text_app(status, b'{"error": "x."}', b"application/json")
-    assert asyncio.run(asked(gate.Gate(same))) == (status, {"error": "x."})
+    assert asyncio.run(request(gate.Gate(same))) == (status, {"error": "x."})
 
 
 def test_what_raises_is_an_answer_too() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("a secret path")
 
-    status, answer = asyncio.run(asked(gate.Gate(app)))
+    status, answer = asyncio.run(request(gate.Gate(app)))
     assert status == 500 and "secret" not in answer["error"]
 
 
 def test_no_more_requests_at_once_than_the_limit() -> None:
-    async def both() -> list[tuple[int, dict[str, Any]]]:
+    async def three_requests() -> list[tuple[int, dict[str, Any]]]:
         free = asyncio.Event()
         answer = text_app(200, b"done")
 
@@ -116,14 +118,14 @@ def test_no_more_requests_at_once_than_the_limit() -> None:
             await free.wait()
             await answer(scope, receive, send)
 
-        app = gate.Gate(slow, most=1)
-        first = asyncio.create_task(asked(app))
+        app = gate.Gate(slow, max_requests=1)
+        first = asyncio.create_task(request(app))
         await asyncio.sleep(0)
-        second = await asked(app)
+        second = await request(app)
         free.set()
-        return [await first, second, await asked(app)]
+        return [await first, second, await request(app)]
 
-    answers = asyncio.run(both())
+    answers = asyncio.run(three_requests())
     assert [status for status, _ in answers] == [200, 503, 200]
 
 
@@ -144,9 +146,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]
 
 def http(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, named)
+    message = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, named)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(message, timeout=60) as answer:
             return answer.status, json.load(answer)
     except HTTPError as error:
         return error.code, json.load(error)
@@ -161,9 +163,9 @@ def raw(port: int, data: bytes) -> bytes:
 
 @pytest.mark.slow
 def test_serve_listens_on_loopback_alone(server: tuple[int, int]) -> None:
-    found = listeners(server[0])
-    assert_on_loopback(found)
-    assert server[1] in {each.port for each in found}
+    sockets = listeners(server[0])
+    assert_on_loopback(sockets)
+    assert server[1] in {listener.port for listener in sockets}
 
 
 @pytest.mark.slow

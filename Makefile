@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow check docs bench clean
+.PHONY: setup demo test test-slow check docs bench attack licences hashes clean
 
 setup: $(STAMP)
 
@@ -28,8 +28,8 @@ test-slow: demo
 	SAOD_SHAPES_RUN=runs/shapes $(BIN)/python -m pytest -n 2 -m slow
 
 check: setup
-	$(BIN)/ruff check saod_ray tests benchmarks examples jobs
-	$(BIN)/ruff format --check saod_ray tests benchmarks examples jobs
+	$(BIN)/ruff check saod_ray tests benchmarks examples jobs tools
+	$(BIN)/ruff format --check saod_ray tests benchmarks examples jobs tools
 	$(BIN)/mypy
 
 docs: setup
@@ -43,6 +43,17 @@ bench: $(addprefix bench-,$(BENCHMARKS))
 
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
+
+# under five minutes; SEED=7 for another one
+attack: setup
+	$(BIN)/python -m benchmarks.attack $(or $(SEED),0)
+
+licences: setup
+	$(BIN)/python tools/licences.py
+
+# the digests of the packages for this platform
+hashes: setup
+	$(BIN)/python tools/hashes.py constraints.txt constraints.hashes.txt
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

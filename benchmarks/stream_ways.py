@@ -204,7 +204,7 @@ def _loop(setting: Setting, number: int, processes: int, barrier: Any) -> Measur
     detectors = [registry.build(entry, classes, job.weights, batch_size=1, threads=1) for entry in job.entries]
 
     def detect(batch: list[ImageRequest]) -> None:
-        prepared = prepare(job.case.root, batch, setting.severity)
+        prepared = prepare(job.prepare_options, batch, setting.severity)
         pixels = [image.pixels for image in prepared if image.pixels is not None]
         for detector in detectors:
             detector.detect(pixels)

@@ -12,6 +12,10 @@ class SaodError(Exception):
     code = 1  # the exit code
 
 
+class ShardGoneError(SaodError):
+    """A shard that the ledger lists, or listed a moment ago, is not there."""
+
+
 def some(items: Iterable[object], most: int = 5) -> str:
     """The first few items, and how many more there are.
 

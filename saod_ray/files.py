@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import fcntl
+import io
 import os
 import re
 import secrets
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,11 +60,46 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The whole file; FileNotFoundError when it is absent."""
         with self._guard("read", name):
-            if self.is_local:
-                return Path(self.path(name)).read_bytes()  # of any name; pyarrow knows those in UTF-8 alone
+            if self.is_local:  # pyarrow opens names in UTF-8 alone
+                with self._open_regular(name) as file:
+                    return file.read()
             with self._filesystem.open_input_stream(self.path(name), compression=None) as stream:
                 data: bytes = stream.read()
                 return data
+
+    def read_inside(self, name: str, *, follow_links: bool = False, max_bytes: int = 1 << 30) -> bytes:
+        """The whole file, whose name may come from anyone.
+
+        BadNameError for a name that leads out of the folder (through a link only without `follow_links`), for what is not
+        a regular file, and for one of more than `max_bytes`.
+        """
+        if not is_plain(name):
+            raise BadNameError(f"{name!r} leads out of {self.uri}: give names of files below it.")
+        if self.is_local and not follow_links and not self._holds_target(name):
+            raise BadNameError(
+                f"{self.shown(name)} is a link that leads out of {self.uri}: add --follow-links to follow it."
+            )
+        size = self.size(name)
+        if size > max_bytes:
+            raise BadNameError(f"{self.shown(name)} has {size:,} bytes, more than {max_bytes:,}: give a smaller file.")
+        return self.read(name)
+
+    def _holds_target(self, name: str) -> bool:
+        """Whether a name leads, through all links, to a place in the folder."""
+        with self._guard("read", name):
+            return Path(os.path.realpath(self.path(name))).is_relative_to(os.path.realpath(self._base))
+
+    def _open_regular(self, name: str) -> io.FileIO:
+        """A file on disk; a device or a pipe, which may have no end, is refused."""
+        path = self.path(name)
+        self._refuse_special(name, Path(path).stat().st_mode)
+        file = io.FileIO(path, opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK))
+        self._refuse_special(name, os.fstat(file.fileno()).st_mode)  # what is there may have changed since
+        return file
+
+    def _refuse_special(self, name: str, mode: int) -> None:
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise BadNameError(f"{self.shown(name)} is not a regular file: name another.")
 
     def open(self, name: str) -> pa.NativeFile:
         """A seekable file for reading; local ones are mapped into memory."""
@@ -84,7 +121,7 @@ class Folder:
         """The first bytes of a file; FileNotFoundError when it is absent."""
         with self._guard("read", name):
             if self.is_local:
-                with Path(self.path(name)).open("rb", buffering=0) as file:
+                with self._open_regular(name) as file:
                     return file.read(count)
             with self._filesystem.open_input_file(self.path(name)) as source:
                 found: bytes = source.read(count)
@@ -165,10 +202,20 @@ class Folder:
         self.put(name, data)
 
     def delete(self, name: str) -> None:
-        """Remove a file; nothing happens when it is absent."""
+        """Remove a file; nothing happens when it is absent. A name that leads out of the folder is refused."""
+        self._refuse_outside(name, "deleted")
         with self._guard("deleted from", name):
             if self._filesystem.get_file_info(self.path(name)).type == pafs.FileType.File:
                 self._filesystem.delete_file(self.path(name))
+
+    def _refuse_outside(self, name: str, verb: str) -> None:
+        """Refuse a name that leads out of the folder, by itself or through a link to another folder."""
+        inside = is_plain(name)
+        if inside and self.is_local:
+            parent = os.path.realpath(Path(self.path(name)).parent)
+            inside = Path(parent).is_relative_to(os.path.realpath(self._base))
+        if not inside:
+            raise BadNameError(f"{self.shown(name)!r} is not {verb}: it leads out of {self.uri}. Remove what names it.")
 
     def sweep(self) -> int:
         """Remove what a killed writer of this machine left beside; returns how many files."""
@@ -215,6 +262,15 @@ class Folder:
             raise kind(
                 f"{self.shown(name)} cannot be {verb} ({reason}): mend that and run the same command again."
             ) from None
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name is a relative path that stays below its folder, as far as its text tells.
+
+    >>> is_plain("val/1.jpg"), is_plain("../1.jpg"), is_plain("/1.jpg"), is_plain("a\0b")
+    (True, False, False, False)
+    """
+    return not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
 def _walk(base: Path) -> Iterator[str]:

@@ -25,13 +25,15 @@ from saod_ray.score.objects import Objects
 from saod_ray.score.order import class_order
 from saod_ray.score.split import Split
 from saod_ray.score.uncertainty import Range
+from saod_ray.store.seals import is_intact, sealed
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Image
 
 Array = np.ndarray
 FIT_TAU = 0.1  # the published evaluation's IoU for v, whatever tau is
-FORMAT = 2  # of the JSON form
+FORMAT = 3  # of the JSON form
+WITHOUT_DIGEST = 2  # the format before it
 
 
 class Identity(NamedTuple):
@@ -43,6 +45,7 @@ class Identity(NamedTuple):
     classes: tuple[str, ...]  # by label
     fingerprint: str | None
     origin: str  # run, import or mixed
+    fitted_on: tuple[tuple[str, str], ...] = ()  # split and digest of its detections
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -64,6 +67,15 @@ class _File(_Head, frozen=True):
     detection_thresholds: dict[str, float | None]
     calibrators: dict[str, Calibrator | None]
     ranges: Range | None
+    fitted_on: dict[str, str] = {}
+    digest: str = ""  # of all the rest
+
+
+def _refuse_changed(value: dict[str, Any]) -> None:
+    """Refuse a file that is not what was written; one of the format before digests has none of their keys."""
+    keys = {field.name for field in msgspec.structs.fields(_File)} - {"digest", "fitted_on"}
+    if not (set(value) == keys if value.get("format") == WITHOUT_DIGEST else is_intact(value)):
+        raise SaodError("it is damaged or was changed since it was written")
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,7 @@ class SelfAware:
     calibrators: list[Calibrator | None]
     ranges: Range | None = None  # of val's entropies, where the uncertainty is normalised by them
     identity: Identity | None = None  # whose it is, where that is known
+    has_digest: bool = True  # not so for a file of an earlier version, which may have been changed
 
     # made and kept --------------------------------------------------------------------------------------------
 
@@ -95,22 +108,21 @@ class SelfAware:
         values = [None if np.isnan(v) else float(v) for v in self.detection_thresholds]
         file = _File(
             format=FORMAT,
-            **mine._replace(classes=list(mine.classes))._asdict(),  # type: ignore[arg-type]
+            **mine._replace(classes=list(mine.classes), fitted_on=dict(mine.fitted_on))._asdict(),  # type: ignore[arg-type]
             settings=self.settings.model_dump(mode="json"),
             image_threshold=self.image_threshold,
             detection_thresholds=dict(zip(mine.classes, values, strict=True)),
             calibrators=dict(zip(mine.classes, self.calibrators, strict=True)),
             ranges=self.ranges,
         )
-        value: dict[str, Any] = msgspec.to_builtins(file)
-        return value
+        return sealed(msgspec.to_builtins(file))
 
     @classmethod
     def of_json(cls, value: Any) -> SelfAware:
         """What `to_json` gave; anything else is refused with what is wrong about it."""
         try:
             number = msgspec.convert(value, _Head).format
-            if number != FORMAT:
+            if number not in (FORMAT, WITHOUT_DIGEST):
                 raise SaodError(f"it is of format {number}, and format {FORMAT} is what is read here")
             file = msgspec.convert(value, _File)
             settings = ScoreSettings.of(**file.settings)
@@ -127,9 +139,10 @@ class SelfAware:
             raise SaodError("a threshold or a range is not finite")
         if settings.uncertainty == "joint-entropy-normalised" and file.ranges is None:
             raise SaodError("it lacks the `ranges` that its uncertainty is normalised by")
-        whose = Identity(file.detector, file.use_case, tuple(file.classes), file.fingerprint, file.origin)
+        source = tuple(file.fitted_on.items())
+        whose = Identity(file.detector, file.use_case, tuple(file.classes), file.fingerprint, file.origin, source)
         limits = np.array([np.nan if each is None else each for each in v], np.float64)
-        return cls(settings, file.image_threshold, limits, functions, file.ranges, whose)
+        return cls(settings, file.image_threshold, limits, functions, file.ranges, whose, number == FORMAT)
 
     def save(self, path: str | Path) -> None:
         """Write it as `saod-ray score` does, all of it or nothing."""
@@ -141,11 +154,20 @@ class SelfAware:
 
     @classmethod
     def load(cls, path: str | Path) -> SelfAware:
-        """Read a file that `score` or `save` wrote; nothing in it is executed."""
+        """Read a file that `score` or `save` wrote; nothing in it is executed.
+
+        A file that was changed since is refused. One of an earlier version has no digest, and `has_digest` says so.
+        """
         try:
-            return cls.of_json(msgspec.json.decode(Path(path).read_bytes()))
+            value = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
+            _refuse_changed(value)
+            return cls.of_json(value)
         except FileNotFoundError:
             raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
+        except OSError as error:
+            raise SaodError(
+                f"{path} cannot be read ({error.strerror}): name a file that `saod-ray score` wrote."
+            ) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SaodError) as error:
             reason = str(error).rstrip(".")
             raise SaodError(

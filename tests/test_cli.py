@@ -131,7 +131,7 @@ def test_the_table_and_the_files(copy) -> None:
     assert run.stdout.splitlines()[4].split()[:3] == ["toy", "43.95", "83.81"]
     value = json.loads((copy / "results.json").read_text())
     assert value["detectors"]["toy"]["daq"] == pytest.approx(0.43951682785922774, abs=1e-9)
-    assert set(value) == {"format", "use_case", "conventions", "settings", "provenance", "detectors"}
+    assert set(value) == {"format", "use_case", "conventions", "settings", "provenance", "detectors", "digest"}
     assert "NaN" not in (copy / "results.json").read_text()
     fitted = SelfAware.load(copy / "selfaware" / "toy.json")
     assert fitted.image_threshold == value["detectors"]["toy"]["image_threshold"]

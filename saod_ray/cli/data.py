@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import JSON, Commands, Number
+from saod_ray.cli.options import FOLLOW_LINKS, JSON, Commands, Number
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def status(use_case: str, root: str | None, as_json: bool) -> None:
 @click.option("--images", type=click.IntRange(1, 600), default=24, show_default=True, help="How many images.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the corruptions.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.png")
+@FOLLOW_LINKS
 def preview(
     use_case: str,
     root: str | None,
@@ -91,11 +92,13 @@ def preview(
     images: int,
     seed: int,
     out: Path,
+    follow_links: bool,
 ) -> None:
     """Write a contact sheet of a split with boxes and the corruption's name, to look at the data yourself."""
     import io
 
     from saod_ray.config import UseCase
+    from saod_ray.data.images import ImageLimits
     from saod_ray.files import Folder, check_target
     from saod_ray.report.preview import Preview
     from saod_ray.store.store import check_split
@@ -111,7 +114,7 @@ def preview(
     case = UseCase.load(use_case, root)
     check_split(split, ["train", *case.splits_of()], [subset.name for subset in case.splits.ood])
     with terminal.progress("drawing the sheet") as progress:
-        shown = Preview(case)
+        shown = Preview(case, ImageLimits(follow_links=follow_links))
         sheet = (
             shown.all_corruptions(image, seed, progress)
             if all_corruptions

@@ -19,6 +19,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Outcome, Setup
+    from saod_ray.selfaware import SelfAware
 
 FEW = 300  # images for which `predict` starts no Ray
 
@@ -58,9 +59,8 @@ def predict(
     from saod_ray.predict.drawing import picture_name
     from saod_ray.predict.files import meant
     from saod_ray.predict.predictor import Setup
-    from saod_ray.selfaware import SelfAware
 
-    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
+    setup = Setup.of(_loaded(selfaware), detector, use_case, weights, batch_size)
     files = meant(images, _listed())
     counts = {"accepted": 0, "rejected": 0, "failed": 0}
     with ExitStack() as stack:
@@ -77,6 +77,18 @@ def predict(
             progress(number, len(files))
     click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()), err=True)
     return 2 if counts["failed"] else 0
+
+
+def _loaded(selfaware: Path) -> SelfAware:
+    """The self-aware detector of a file, with a note where nothing tells whether the file was changed."""
+    from saod_ray.selfaware import SelfAware
+
+    aware = SelfAware.load(selfaware)
+    if not aware.has_digest:
+        click.echo(
+            f"note: {selfaware} has no digest, as an earlier version wrote it: score again to add one.", err=True
+        )
+    return aware
 
 
 def _listed() -> Iterator[str]:
@@ -124,6 +136,8 @@ def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
 @click.option("--use-case", metavar="NAME|FILE", help="Whose detector; that of the --selfaware file by default.")
 @WEIGHTS
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0 is everywhere.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE",
+              help="A secret that requests must send as `Authorization: Bearer SECRET`; needed beyond loopback.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 is any free one.")
 @click.option("--max-bytes", default="20MB", show_default=True, callback=size, help="Of a request.")
 @click.option("--max-pixels", type=click.IntRange(1), default=50_000_000, show_default=True, help="Of an image.")
@@ -141,6 +155,7 @@ def serve(
     use_case: str | None,
     weights: str | None,
     host: str,
+    token_file: Path | None,
     port: int,
     max_bytes: int,
     max_pixels: int,
@@ -155,16 +170,17 @@ def serve(
     import signal
 
     from saod_ray.engine.cluster import connected
+    from saod_ray.predict import gate
     from saod_ray.predict.predictor import Setup
-    from saod_ray.selfaware import SelfAware
 
-    setup = Setup.of(SelfAware.load(selfaware), detector, use_case, weights, batch_size)
-    with connected(address):
+    setup = Setup.of(_loaded(selfaware), detector, use_case, weights, batch_size)
+    digest = gate.token_digest(host, token_file)
+    with gate.guarded(digest, replicas), connected(address):
         try:
             from saod_ray.engine.serving import Limits, serving
         except ModuleNotFoundError as error:
             raise SaodError(f"Ray Serve needs {error.name}: `pip install 'saod-ray[ray]'`.") from None
-        limits = Limits(max_bytes, max_pixels, max(gather, batch_size), wait_ms / 1000)
+        limits = Limits(max_bytes, max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest)
         with serving(setup, limits, host, port, replicas, address is None, drain) as url:
             over = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -86,3 +86,7 @@ BATCH_SIZE = click.option("--batch-size", type=click.IntRange(1), default=1, sho
                           "batch.")  # fmt: skip
 BOOTSTRAP_SEED = click.option("--bootstrap-seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
                               help="What the resamples follow from.")  # fmt: skip
+FOLLOW_LINKS = click.option("--follow-links", is_flag=True,
+                            help="Read images through links that lead out of the data folder.")  # fmt: skip
+MAX_PIXELS = click.option("--max-pixels", type=click.IntRange(1), default=178_956_970, show_default=True,
+                          help="Largest image that is decoded.")  # fmt: skip

@@ -11,7 +11,7 @@ import click
 
 from saod_ray.cli import terminal
 from saod_ray.cli.data import draw
-from saod_ray.cli.options import ADDRESS, BATCH_SIZE, ROOT, WEIGHTS, Number, Share, actors
+from saod_ray.cli.options import ADDRESS, BATCH_SIZE, FOLLOW_LINKS, MAX_PIXELS, ROOT, WEIGHTS, Number, Share, actors
 from saod_ray.cli.scoring import reported, scored
 from saod_ray.errors import SaodError
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 )
 @click.option("--gpus-per-actor", type=Share(0), metavar="N", help="1 where there are GPUs, else 0; 0.5 shares one.")
 @BATCH_SIZE
+@MAX_PIXELS
+@FOLLOW_LINKS
 @click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images of a unit of work.")
 @click.option("--max-errors", type=Number(0, 1), default=0.01, show_default=True, metavar="SHARE")
 @click.option("--bootstrap", type=click.IntRange(0), default=200, show_default=True, metavar="N",
@@ -72,6 +74,8 @@ def run(
     group: int | None,
     gpus_per_actor: float | None,
     batch_size: int,
+    max_pixels: int,
+    follow_links: bool,
     unit_images: int,
     max_errors: float,
     bootstrap: int,
@@ -88,6 +92,7 @@ def run(
     Run the same command again to go on where it stopped.
     """
     from saod_ray.config import UseCase
+    from saod_ray.data.images import ImageLimits
     from saod_ray.detect.registry import weights_folder
     from saod_ray.engine import plan as planning
     from saod_ray.engine.estimate import estimate
@@ -104,7 +109,8 @@ def run(
     resources = ResourceOptions(actors, group, gpus_per_actor, batch_size, unit_images)
     with _untouched(uri) if dry_run else nullcontext(uri) as place:
         folder = weights_folder(weights)
-        job = Job.from_use_case(case, place, detectors, folder, seed=seed, batch_size=batch_size)
+        limits = ImageLimits(max_pixels, follow_links)
+        job = Job.from_use_case(case, place, detectors, folder, seed=seed, batch_size=batch_size, limits=limits)
         plan = job.plan(unit_images, planning.PlanOptions(limit, retry_failed, with_val_shift, replace))
         click.echo(planning.summary(plan, resources.groups(plan.busy_detectors)), err=True)
         if dry_run:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, numbers
+from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, numbers
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
+    from saod_ray.data.images import ImageLimits
     from saod_ray.files import Folder
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.store import Store
@@ -132,21 +133,29 @@ def _print_results(value: dict[str, Any], path: str) -> None:
 )
 @click.option("--figures", type=click.Path(path_type=Path), metavar="DIR",
               help="Write the charts there too, as SVG and PDF, and the tables as LaTeX.")  # fmt: skip
-def report(store: str, out: Path | None, data: str | None, figures: Path | None) -> None:
+@FOLLOW_LINKS
+@MAX_PIXELS
+def report(
+    store: str, out: Path | None, data: str | None, figures: Path | None, follow_links: bool, max_pixels: int
+) -> None:
     """Write STORE's results as one HTML file that needs no network.
 
     It has tables, charts, pictures and provenance.
     """
+    from saod_ray.data.images import ImageLimits
     from saod_ray.files import check_target
     from saod_ray.store.store import Store
 
     if out is not None:
         check_target(out)
-    click.echo(reported(Store.open(store), out, data, figures))
+    click.echo(reported(Store.open(store), out, data, figures, ImageLimits(max_pixels, follow_links)))
 
 
-def reported(opened: Store, out: Path | None, data: str | None, figures: Path | None) -> str:
+def reported(
+    opened: Store, out: Path | None, data: str | None, figures: Path | None, limits: ImageLimits | None = None
+) -> str:
     """Write the report and say where it is."""
+    from saod_ray.data.images import OTHERS_IMAGES
     from saod_ray.files import Folder
 
     try:
@@ -159,7 +168,7 @@ def reported(opened: Store, out: Path | None, data: str | None, figures: Path | 
     with terminal.progress("making the report") as progress:
         gathered = gather(opened, progress)
         experiments = stored(gathered.benchmark, chosen_first(gathered))
-        made = page.report(gathered, data, experiments)
+        made = page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
         for name, content in page.separate_files(gathered, experiments) if figures is not None else ():
             Folder(str(figures)).put_if_other(name, content)
     folder, file = (opened.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)

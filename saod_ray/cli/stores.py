@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from saod_ray.cli import terminal
 from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, JSON, ROOT, SPLIT, names
 from saod_ray.errors import SaodError
+
+if TYPE_CHECKING:
+    from saod_ray.store.ledger import Page
 
 
 @click.command("import")
@@ -39,8 +43,11 @@ def import_command(
     from saod_ray.store.importing import import_results
 
     case = UseCase.load(use_case, data)
+    before = _pages(store, detector, split)
     with terminal.progress(f"importing {detections.name}") as progress:
         page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
+    if page in before and not replace:
+        click.echo(f"{detections.name} is already imported as {detector} on {split}: nothing is to do.", err=True)
     counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
     if as_json:
         click.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
@@ -49,6 +56,16 @@ def import_command(
         f"{detector} on {split}: {counts['detections']:,} detections on {counts['images']:,} images, "
         f"{counts['empty']:,} of them without any."
     )
+
+
+def _pages(uri: str, detector: str, split: str) -> list[Page]:
+    """What the ledger of a store says of a split; nothing where there is no store yet, or where it is damaged."""
+    from saod_ray.store.store import Store
+
+    try:
+        return Store.open(uri).pages(detector, split.partition("/")[0])
+    except SaodError:
+        return []
 
 
 @click.command()

@@ -152,10 +152,11 @@ def refuse_bad(coco: CocoFile, file: str, least_size: float = 0.0) -> None:
     refuse_twice("category id", [category.id for category in coco.categories], file)
     refuse_strangers({a.image_id for a in coco.annotations}, {image.id for image in coco.images}, "images", file)
     for annotation in coco.annotations:
-        inside = all(abs(number) <= FARTHEST for number in annotation.bbox) and math.isfinite(annotation.area or 0.0)
+        inside = all(abs(number) <= FARTHEST for number in (*annotation.bbox, math.sqrt(abs(annotation.area or 0.0))))
         if not inside or min(annotation.bbox[2:]) < least_size:
+            area = "" if annotation.area is None else f" and the area {annotation.area:g}"
             raise SaodError(
-                f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}: mend or remove it."
+                f"{file}: annotation {annotation.id} has the box {list(annotation.bbox)}{area}: fix or remove it."
             )
 
 

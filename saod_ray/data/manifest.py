@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from saod_ray.errors import SaodError
+from saod_ray.files import is_plain
 
 IMAGES = {
     "image_id": pl.Int64,
@@ -61,7 +62,16 @@ def image_table(
     widths: Sequence[int | None] | None = None,
     heights: Sequence[int | None] | None = None,
 ) -> pl.DataFrame:
-    """Images of one source by their ids there; file names get the prefix."""
+    """Images of one source by their ids there; file names get the prefix.
+
+    This is the only place that takes names from annotations. One that leads out of the data's root is refused.
+    """
+    for name in (prefix, *names):
+        if not is_plain(name):
+            raise SaodError(
+                f"The image name {name[:200]!r} leads out of the data's root: name images relative to `images`, and that "
+                "relative to `root`."
+            )
     columns = {
         "image_id": ids,
         "source_id": ids,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from saod_ray.data.images import decode
+from saod_ray.data.images import MAX_BYTES, MAX_PIXELS, decode
 from saod_ray.errors import SaodError
 from saod_ray.files import BadNameError, Folder
 
@@ -25,6 +25,16 @@ class ImageRequest(NamedTuple):
     boxes: list[tuple[float, float, float, float]] | None = None
 
 
+class PrepareOptions(NamedTuple):
+    """Where images are, how they are corrupted, and which ones are refused."""
+
+    root: str
+    seed: int = 0
+    max_pixels: int = MAX_PIXELS
+    follow_links: bool = False  # links may lead out of the root
+    is_any_path: bool = False  # names are paths that the user typed, and may lead anywhere
+
+
 class PreparedImage(NamedTuple):
     """An image as detectors see it: `pixels` is (height, width, 3) uint8 RGB, or None with the reason in `error`."""
 
@@ -34,11 +44,11 @@ class PreparedImage(NamedTuple):
     error: str | None = None
 
 
-def prepare(root: str, requests: Sequence[ImageRequest], severity: int = 0, seed: int = 0) -> list[PreparedImage]:
-    """Prepare images below `root`, in order. An image that cannot be prepared carries an error instead of pixels."""
+def prepare(options: PrepareOptions, requests: Sequence[ImageRequest], severity: int = 0) -> list[PreparedImage]:
+    """Prepare images below a root, in order. An image that cannot be prepared carries an error instead of pixels."""
     cv2.setNumThreads(1)  # parallelism belongs to the engine
-    folder = Folder(root)
-    return [_prepare_image(folder, request, severity, seed) for request in requests]
+    folder = Folder(options.root)
+    return [_prepare_image(folder, request, severity, options) for request in requests]
 
 
 def failed_image(request: ImageRequest, severity: int, seed: int, error: str) -> PreparedImage:
@@ -55,11 +65,11 @@ def _draw(request: ImageRequest, severity: int, seed: int) -> str | None:
     return draw(seed, request.image_id, severity)
 
 
-def _prepare_image(folder: Folder, request: ImageRequest, severity: int, seed: int) -> PreparedImage:
+def _prepare_image(folder: Folder, request: ImageRequest, severity: int, options: PrepareOptions) -> PreparedImage:
     image_id, name, boxes = request
-    corruption = _draw(request, severity, seed)
+    corruption = _draw(request, severity, options.seed)
     try:
-        pixels = decode(_read(folder, name), name)
+        pixels = decode(_read(folder, name, options), name, options.max_pixels)
         if boxes is not None:
             from saod_ray.corrupt import blank
 
@@ -67,7 +77,7 @@ def _prepare_image(folder: Folder, request: ImageRequest, severity: int, seed: i
         if corruption is not None:
             from saod_ray.corrupt import corrupt
 
-            pixels = corrupt(pixels, corruption, severity, seed, image_id)
+            pixels = corrupt(pixels, corruption, severity, options.seed, image_id)
     except FileNotFoundError:
         return PreparedImage(image_id, None, corruption, f"There is no file {name}.")
     except SaodError as error:
@@ -79,10 +89,12 @@ def _prepare_image(folder: Folder, request: ImageRequest, severity: int, seed: i
     return PreparedImage(image_id, pixels, corruption)
 
 
-def _read(folder: Folder, name: str) -> bytes:
+def _read(folder: Folder, name: str, options: PrepareOptions) -> bytes:
     for attempt in range(READ_ATTEMPTS):
         try:
-            return folder.read(name)
+            if options.is_any_path:
+                return folder.read(name)
+            return folder.read_inside(name, follow_links=options.follow_links, max_bytes=MAX_BYTES)
         except (FileNotFoundError, BadNameError):
             raise
         except (OSError, SaodError):

@@ -5,6 +5,7 @@ torch and mmdet are imported only where a detector is built or its fingerprint i
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import inspect
@@ -15,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -40,6 +42,7 @@ PACKAGES = {  # whose versions change what a backend detects, beside OpenCV, whi
 GIVEN = ("spec", "config", "checkpoint", "device", "batch_size")  # what a backend gets beside its options
 FORMAT = 2  # of fingerprints: raise it when the same files give other detections
 _HERE = Path(__file__).parent
+_OURS = _HERE / "detectors.toml"
 _SHIPPED = ("shapes",)  # the use cases whose weights lie in the package
 
 
@@ -49,7 +52,18 @@ def _backend(text: str) -> str:
         raise ValueError(
             f"'{text}' is not a backend{did_you_mean(text, BACKENDS)}: use {known} or package.module:Class"
         )
+    if text not in BACKENDS and _is_standard(text.partition(":")[0]):
+        raise ValueError(f"'{text}' is part of Python itself and no detector: name a class of yours")
     return text
+
+
+def _is_standard(module: str) -> bool:
+    """Whether a module comes with Python.
+
+    >>> _is_standard("os.path"), _is_standard("builtins"), _is_standard("my_detectors")
+    (True, True, False)
+    """
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 class Table(Model):
@@ -99,7 +113,7 @@ class State:
 
 def use_cases() -> list[str]:
     """The use cases that detectors come with, in the order of the file."""
-    return list(_toml(_HERE / "detectors.toml"))
+    return list(_toml(_OURS))
 
 
 def choose(use_case: str, detectors: str = "all") -> list[Entry]:
@@ -114,10 +128,21 @@ def choose(use_case: str, detectors: str = "all") -> list[Entry]:
     return list(chosen.values())
 
 
+def built_in(use_case: str, name: str) -> Entry:
+    """The detector of that very name that comes with a use case: never a file, whatever the name looks like."""
+    entries = _entries(_OURS, _toml(_OURS).get(use_case, {}), use_case, None)
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    raise SaodError(
+        f"'{name}' of the use case '{use_case}' does not come with saod-ray: name the TOML file that it is in with "
+        "--detector FILE.toml."
+    )
+
+
 def every(use_case: str) -> list[Entry]:
     """The detectors that come with a use case, variants included."""
-    ours = _HERE / "detectors.toml"
-    entries = _entries(ours, _toml(ours).get(use_case, {}), use_case, None)
+    entries = _entries(_OURS, _toml(_OURS).get(use_case, {}), use_case, None)
     if not entries:
         raise SaodError(
             f"No detectors come with the use case '{use_case}': give --detectors FILE.toml with a table for each of yours."
@@ -170,12 +195,15 @@ def weights_folder(given: str | Path | None = None) -> Path:
 
 def places(entry: Entry, weights: Path) -> list[Path]:
     """Where a detector's weights may lie, the first that is there counts: what a user put there goes before ours."""
-    named = [weights / entry.use_case / f"{entry.name}{suffix}" for suffix in (".safetensors", ".pth")]
     checkpoint = Path(entry.checkpoint).expanduser()
+    if entry.folder is not None and (entry.checkpoint or entry.backend not in BACKENDS):
+        return list(dict.fromkeys([entry.folder / checkpoint, weights / checkpoint])) if entry.checkpoint else []
+    for name in (entry.use_case, entry.name):
+        if "/" in name or "\0" in name or name in ("", ".", ".."):
+            raise SaodError(f"'{name}' cannot name a folder or file of weights: name a `checkpoint`, or rename it.")
+    named = [weights / entry.use_case / f"{entry.name}{suffix}" for suffix in (".safetensors", ".pth")]
     if entry.folder is not None:
-        if entry.checkpoint:
-            return list(dict.fromkeys([entry.folder / checkpoint, weights / checkpoint]))
-        return named if entry.backend in BACKENDS else []
+        return named
     official = [weights / checkpoint] if entry.checkpoint else []
     inside = [_HERE / "weights" / entry.use_case / f"{entry.name}.safetensors"] if entry.use_case in _SHIPPED else []
     return [*named, *official, *inside]
@@ -213,7 +241,7 @@ def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) ->
     said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
     said.append([_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
     if entry.backend not in BACKENDS:  # a user's own class may change
-        said.append(_digest(Path(inspect.getfile(_kind(entry)))))
+        said.append(_digest(_source_file(entry) or Path(inspect.getfile(_kind(entry)))))
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
@@ -333,13 +361,38 @@ def _digest(checkpoint: Path | None) -> list[tuple[str, str]]:
         return [("", hashlib.file_digest(file, "blake2b").hexdigest())]
 
 
+def _source_file(entry: Entry) -> Path | None:
+    """The file that defines a user's class, without running any of it; None where its text alone does not tell."""
+    module, _, name = entry.backend.partition(":")
+    search = None if entry.folder is None else [*sys.path, str(entry.folder)]
+    importlib.invalidate_caches()
+    spec = None
+    for part in module.split("."):
+        spec = PathFinder.find_spec(part, search)
+        if spec is None:
+            return None
+        search = list(spec.submodule_search_locations or ())
+    if spec is None or not spec.has_location or not str(spec.origin).endswith(".py"):
+        return None
+    path = Path(str(spec.origin))
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return None
+    return path if any(isinstance(each, ast.ClassDef) and each.name == name for each in statements) else None
+
+
 def _kind(entry: Entry) -> Any:
-    """The class behind a backend's name."""
+    """The class behind a backend's name. One that cannot be a detector is refused before anything is called."""
     module, _, name = BACKENDS.get(entry.backend, entry.backend).partition(":")
-    found = getattr(_imported(module, entry), name, None)
-    if not callable(found):
-        raise SaodError(f"'{entry.name}': {module} has no class {name}: mend its `backend`.")
-    return found
+    kind = getattr(_imported(module, entry), name, None)
+    if not inspect.isclass(kind):
+        raise SaodError(f"'{entry.name}': {module} has no class {name}: fix its `backend`.")
+    if not callable(getattr(kind, "detect", None)) or _is_standard(kind.__module__):
+        raise SaodError(
+            f"'{entry.name}': {entry.backend} is no detector: give it `detect(images)`, or name another class."
+        )
+    return kind
 
 
 def _imported(module: str, entry: Entry) -> Any:

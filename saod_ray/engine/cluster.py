@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from saod_ray.errors import SaodError
@@ -27,6 +31,8 @@ QUIET = {
 
 # what Ray says of every process that dies; the engine counts them, and says it in a line
 PROCESS_DIED = ("A worker died or was killed while executing", "There are infinite retries remaining")
+SESSION, LOCK = "saod-session-", ".lock"  # folders of private clusters, and what tells that one is in use
+LONGEST_BASE = 14  # bytes of the folder that they are made in
 
 
 @contextmanager
@@ -41,11 +47,16 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
         import ray
     except ImportError:
         raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
-    mine: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
-    with _on_loopback() if address is None else nullcontext(), _stdout_kept(), _signals_kept() as may_set:
+    own: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
+    with ExitStack() as stack:
+        if address is None:
+            own["_temp_dir"] = stack.enter_context(_session_folder())
+            stack.enter_context(_on_loopback())
+        stack.enter_context(_stdout_kept())
+        may_set = stack.enter_context(_signals_kept())
         try:
             with _stderr_hidden():
-                ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **mine)
+                ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **own)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise SaodError(
                 f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
@@ -64,6 +75,36 @@ def cluster_totals() -> tuple[float, float]:
 
     total = ray.cluster_resources()
     return total.get("CPU", 0.0), total.get("GPU", 0.0)
+
+
+@contextmanager
+def _session_folder() -> Iterator[str]:
+    """A folder for Ray's sockets, logs and spilled objects that nobody else can enter, and that goes with the cluster.
+
+    What a killed process left is removed by the next one: its lock is free then.
+    """
+    base = Path(tempfile.gettempdir())
+    if len(str(base)) > LONGEST_BASE:
+        base = Path("/tmp")
+    for left in base.glob(f"{SESSION}*"):
+        _remove_session(left)
+    folder = Path(tempfile.mkdtemp(prefix=SESSION, dir=base))  # with mode 0700
+    with (folder / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield str(folder / "ray")  # which Ray opens to everybody
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_session(folder: Path) -> None:
+    """Remove a session folder of ours whose process is gone."""
+    with suppress(OSError):  # it is another user's, being made, or in use
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        with (folder / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def probed_rates(job: Job, plan: Plan) -> dict[str, float]:
     unit = plan.units[0].unit
     images = job.inputs.images(unit.split)[unit.start : unit.start + PROBE_IMAGES]
     requests = [ImageRequest(image_id, name) for image_id, name in images.select("image_id", "file_name").iter_rows()]
-    prepared = prepare(job.case.root, requests, unit.severity, job.inputs.seed)
+    prepared = prepare(job.prepare_options, requests, unit.severity)
     pixels = [image.pixels for image in prepared if image.pixels is not None]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rates = {}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saod_ray.config import DetectorSpec, UseCase, batched_fingerprint
-from saod_ray.data.prepare import ImageRequest
+from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
+from saod_ray.data.prepare import ImageRequest, PrepareOptions
 from saod_ray.detect import registry
 from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
@@ -44,10 +45,19 @@ class Job:
     specs: list[DetectorSpec]
     weights: Path
     inputs: Inputs
+    limits: ImageLimits = OTHERS_IMAGES
 
     @classmethod
     def from_use_case(
-        cls, case: UseCase, uri: str, detectors: str, weights: Path, *, seed: int = 0, batch_size: int = 1
+        cls,
+        case: UseCase,
+        uri: str,
+        detectors: str,
+        weights: Path,
+        *,
+        seed: int = 0,
+        batch_size: int = 1,
+        limits: ImageLimits = OTHERS_IMAGES,
     ) -> Job:
         """Check everything that can be checked before anything starts."""
         store = Store.of_use_case(uri, case)
@@ -63,7 +73,12 @@ class Job:
         inputs = Inputs(store, seed)
         run_names = {spec.name for spec in specs}
         planning.refuse_other_seed(inputs, [name for name in store.detectors() if name not in run_names])
-        return cls(case, store, entries, specs, weights, inputs)
+        return cls(case, store, entries, specs, weights, inputs, limits)
+
+    @property
+    def prepare_options(self) -> PrepareOptions:
+        """How the images of the use case are prepared."""
+        return PrepareOptions(self.case.root, self.inputs.seed, *self.limits)
 
     def plan(self, unit_images: int = planning.UNIT_IMAGES, options: PlanOptions = planning.ALL_IMAGES) -> Plan:
         """What is missing."""

@@ -29,7 +29,7 @@ from ray.data import ActorPoolStrategy, DataContext, Datasource, ExecutionResour
 from ray.data.block import BlockMetadata
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from saod_ray.data.prepare import ImageRequest, PreparedImage, failed_image, prepare
+from saod_ray.data.prepare import ImageRequest, PreparedImage, PrepareOptions, failed_image, prepare
 from saod_ray.engine.attempts import DEFAULT_HANG, FATAL, AttemptLog, Guard, HangLimit
 from saod_ray.store.units import Unit
 
@@ -97,8 +97,7 @@ def _fetch(ref: Any) -> pa.Array:
 class PipelineOptions:
     """What a pipeline may use."""
 
-    root: str  # that file names start from
-    seed: int
+    prepare: PrepareOptions
     actors: tuple[int, int]  # at least, at most
     actor_cpus: float
     actor_gpus: float
@@ -164,7 +163,7 @@ def build(units: UnitList, worker: type, config: Any, log: Any, options: Pipelin
             ray.data.read_datasource(UnitSource(len(units)), override_num_blocks=blocks, num_cpus=options.prepare_cpus)
             .map_batches(
                 prepare_task,
-                fn_args=(units, guard, options.root, options.seed),
+                fn_args=(units, guard, options.prepare),
                 batch_size=1,
                 batch_format="pyarrow",
                 num_cpus=options.prepare_cpus,
@@ -196,7 +195,7 @@ def _context(options: PipelineOptions) -> DataContext:
     return context
 
 
-def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, root: str, seed: int) -> pa.Table:
+def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, options: PrepareOptions) -> pa.Table:
     """Prepare the images of one unit; runs as a task, once for all detectors."""
     (number,) = batch["number"].to_pylist()
     request = units[number]
@@ -209,11 +208,11 @@ def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, root: str, see
         task,
         history,
         range(len(request.images)),
-        lambda positions: prepare(root, [request.images[position] for position in positions], unit.severity, seed),
+        lambda positions: prepare(options, [request.images[position] for position in positions], unit.severity),
         is_exact_alone=True,
     )
     images = [
-        prepared.get(position) or failed_image(image, unit.severity, seed, FATAL)
+        prepared.get(position) or failed_image(image, unit.severity, options.seed, FATAL)
         for position, image in enumerate(request.images)
     ]
     table = PreparedUnit.to_table(number, images)

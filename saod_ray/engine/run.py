@@ -55,8 +55,7 @@ class Run:
         requests = job.requests(plan, group)
         stale = [page for page in plan.stale if page.detector in group]
         options = PipelineOptions(
-            root=job.case.root,
-            seed=job.inputs.seed,
+            prepare=job.prepare_options,
             actors=resources.actors,
             actor_cpus=resources.actor_cpus,
             actor_gpus=resources.actor_gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import socket
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect.outcomes import PoisonedError
 from saod_ray.errors import SaodError
 from saod_ray.predict.bodies import RefusedError, image_of, pixels_of
+from saod_ray.predict.gate import is_authorised, is_loopback
 from saod_ray.predict.predictor import Predictor, Setup
 
 APP = "saod-ray"
@@ -39,12 +41,14 @@ class Limits(NamedTuple):
     gather: int  # requests of one call
     wait: float  # seconds for which a call waits for more of them
     arrive: float = 30.0  # seconds that a body may take to arrive
+    token: str | None = None  # the SHA-256 of what a request must bring, where one is asked for
 
 
 class Endpoint:
     """A replica. Detecting has a thread of its own, so that requests come in meanwhile."""
 
     def __init__(self, setup: Setup, limits: Limits) -> None:
+        _bind_inside()
         self._limits, self._whose = limits, setup.aware._known()
         self._problem = ""  # why nothing can be detected any more
         self._thread = ThreadPoolExecutor(1)
@@ -70,6 +74,9 @@ class Endpoint:
 
     async def _answered(self, request: Request) -> dict[str, Any]:
         path = request.url.path
+        if not is_authorised(request.headers.get("authorization", "").encode("latin-1"), self._limits.token):
+            sentence = "This needs a token: send it as `Authorization: Bearer SECRET`."
+            raise RefusedError(401, sentence, {"www-authenticate": "Bearer", **CLOSE})
         if path not in ROUTES:
             raise RefusedError(404, f"There is nothing at {path}: POST an image to /predict, or GET /healthz.")
         if request.method != ROUTES[path]:
@@ -142,6 +149,18 @@ class Endpoint:
                 failed = RefusedError(500, f"The detector failed on this image ({outcome.error}).")
                 answers[picture.image_id] = failed
         return answers
+
+
+def _bind_inside() -> None:
+    """Let this replica's gRPC server, which Serve binds to every interface, listen where its cluster does.
+
+    Serve starts it after the replica's own class is built. On a private cluster that is loopback.
+    """
+    address = ray.util.get_node_ip_address()
+    if is_loopback(address):
+        replica: Any = importlib.import_module("ray.serve._private.replica")
+        add_port = replica.add_port_to_grpc_server
+        replica.add_port_to_grpc_server = lambda server, place: add_port(server, place.replace("[::]", address))
 
 
 def _unusable() -> RefusedError:

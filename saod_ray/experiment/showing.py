@@ -18,10 +18,10 @@ from saod_ray.report import export
 from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, percent, words
 from saod_ray.report.cells import number as plain
 from saod_ray.report.charts import IS_CHOSEN
-from saod_ray.report.data import read_results
 from saod_ray.report.experiments import Experiments, Section
 from saod_ray.report.figures import Figure, finished, picture
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.store.results_file import read_results
 
 HEIGHT = 260  # of a chart that takes the width of its place
 GAP = 2  # characters that a column of a terminal's table takes beside its text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from saod_ray.data.prepare import ImageRequest
+from saod_ray.data.prepare import ImageRequest, PrepareOptions
 from saod_ray.engine.attempts import DEFAULT_HANG, FATAL, Guard, HangLimit
 from saod_ray.engine.cluster import cluster_totals
 from saod_ray.engine.driver import Callbacks, Driver
@@ -89,8 +89,7 @@ def predict_batch(
     count = max(1, int(min(gpus or cpus, cpus)))
     resources = Resources.from_cluster(ResourceOptions(actors=(1, count)), cpus, gpus)
     options = PipelineOptions(
-        root=str(Path.cwd()),
-        seed=0,
+        prepare=PrepareOptions(str(Path.cwd()), is_any_path=True),
         actors=resources.actors,
         actor_cpus=resources.actor_cpus,
         actor_gpus=resources.actor_gpus,

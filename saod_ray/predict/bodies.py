@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
-from PIL import Image
 
-from saod_ray.data.images import decode
+from saod_ray.data.headers import FORMATS
+from saod_ray.data.images import TooManyPixelsError, UnknownFormatError, decode
 from saod_ray.errors import SaodError
 
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF")  # none that runs another program
+MAX_PARTS = 100  # of a form
 _BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE)
 _FILE = re.compile(rb";\s*filename\*?=", re.IGNORECASE)
 
@@ -48,7 +45,9 @@ def _file_of(content_type: str, body: bytes) -> bytes:
         raise RefusedError(400, "The form's content type names no boundary: let your HTTP library write it.")
     # RFC 2046: each part begins after a line break and the boundary, and the last boundary ends with two dashes
     line = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1", "replace")
-    parts = (b"\r\n" + body).split(line)[1:]
+    parts = (b"\r\n" + body).split(line, MAX_PARTS + 1)[1:]
+    if len(parts) > MAX_PARTS:
+        raise RefusedError(400, f"The form has more than {MAX_PARTS} parts: send one image a request.")
     split = [part.partition(b"\r\n\r\n") for part in parts if not part.startswith(b"--")]
     files = [content for head, _, content in split if _FILE.search(head)]
     if len(files) != 1:
@@ -57,34 +56,14 @@ def _file_of(content_type: str, body: bytes) -> bytes:
 
 
 def pixels_of(data: bytes, max_pixels: int) -> np.ndarray:
-    """An image's pixels; its header is asked for the size before any are made."""
-    with _no_other_limit():
-        width, height = _size(data)
-        if width * height > max_pixels:
-            raise RefusedError(
-                413, f"The image has {width:,} × {height:,} pixels, more than {max_pixels:,}: send a smaller one."
-            )
-        try:
-            return decode(data, "The image")
-        except SaodError as error:
-            raise RefusedError(400, str(error)) from None
-        except Exception as error:  # what decoding raises is about this image
-            raise RefusedError(400, f"The image cannot be decoded ({type(error).__name__}): send another.") from None
-
-
-def _size(data: bytes) -> tuple[int, int]:
+    """An image's pixels; one that is too large is refused before any are made."""
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            return picture.size
-    except Exception:  # a header may be wrong in any way
+        return decode(data, "The image", max_pixels)
+    except TooManyPixelsError as error:
+        raise RefusedError(413, f"{str(error).partition(':')[0]}: send a smaller one.") from None
+    except UnknownFormatError:
         raise RefusedError(415, f"This is not an image of a known format: send {', '.join(FORMATS)}.") from None
-
-
-@contextmanager
-def _no_other_limit() -> Iterator[None]:
-    """Without Pillow's own limit of pixels, which may be below ours."""
-    before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-    try:
-        yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
+    except SaodError as error:
+        raise RefusedError(400, str(error)) from None
+    except Exception as error:  # what decoding raises is about this image
+        raise RefusedError(400, f"The image cannot be decoded ({type(error).__name__}): send another.") from None

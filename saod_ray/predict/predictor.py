@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from saod_ray.config import UseCase
-from saod_ray.data.prepare import ImageRequest, PreparedImage, prepare
+from saod_ray.data.prepare import ImageRequest, PreparedImage, PrepareOptions, prepare
 from saod_ray.detect import registry
 from saod_ray.detect.detections import Detector
 from saod_ray.detect.outcomes import outcomes
@@ -55,14 +55,19 @@ class Setup:
         weights: str | Path | None = None,
         batch_size: int = 1,
     ) -> Setup:
-        """The detector that a self-aware one is for, by its name or in a TOML file; any other is refused here."""
+        """The detector that a self-aware one is for, by its name or in a TOML file; any other is refused here.
+
+        A TOML file is one that the caller names with `detector`: what the self-aware file names is looked up among the
+        detectors that come with the package, so that it cannot name code to run.
+        """
         mine = aware._known()
         if use_case is not None and (named := UseCase.load(use_case).name) != mine.use_case:
             raise SaodError(
                 f"This self-aware detector is for the use case '{mine.use_case}', not '{named}': leave --use-case out, or "
                 "give the file of a store of that use case."
             )
-        chosen = {entry.name: entry for entry in registry.choose(mine.use_case, detector or mine.detector)}
+        ours = [] if detector else [registry.built_in(mine.use_case, mine.detector)]
+        chosen = {entry.name: entry for entry in ours or registry.choose(mine.use_case, detector or "")}
         if mine.detector not in chosen:
             raise SaodError(
                 f"This self-aware detector is for '{mine.detector}', not for {', '.join(chosen)}: leave --detector out, or "
@@ -125,4 +130,5 @@ def predicted(setup: Setup, files: Sequence[str], draw: bool) -> Iterator[Outcom
 
 
 def _read(files: Sequence[str]) -> list[PreparedImage]:
-    return prepare(str(Path.cwd()), [ImageRequest(k, file) for k, file in enumerate(files)])
+    options = PrepareOptions(str(Path.cwd()), is_any_path=True)
+    return prepare(options, [ImageRequest(k, file) for k, file in enumerate(files)])

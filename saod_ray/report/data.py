@@ -18,11 +18,15 @@ from saod_ray.config import ScoreSettings, source_of
 from saod_ray.errors import SaodError
 from saod_ray.report import acceptance, calibration, shift
 from saod_ray.report.judged import judge
-from saod_ray.score.benchmark import Benchmark, Scored
+from saod_ray.report.results import results as results_value
+from saod_ray.score.benchmark import Benchmark
+from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import image_uncertainty, positions
 from saod_ray.selfaware import SelfAware
 from saod_ray.store.cache import content_key
+from saod_ray.store.results_file import read_results
+from saod_ray.store.seals import KEY
 from saod_ray.store.store import Store
 
 FORMAT = 1  # of the cached tables: raise it when any of them changes
@@ -51,23 +55,6 @@ class Gathered:
     benchmark: Benchmark
 
 
-def read_results(store: Store) -> dict[str, Any]:
-    """The results.json of a store; an error names the command that writes it."""
-    try:
-        value: dict[str, Any] = json.loads(store.folder.read("results.json"))
-    except FileNotFoundError:
-        raise SaodError(f"{store.uri} has no results.json yet: run `saod-ray score {store.uri}` first.") from None
-    except ValueError:
-        raise SaodError(
-            f"{store.folder.shown('results.json')} is damaged: run `saod-ray score {store.uri}` again."
-        ) from None
-    if value.get("format") != 1:
-        raise SaodError(
-            f"{store.folder.shown('results.json')} is of another version: run `saod-ray score {store.uri}`."
-        )
-    return value
-
-
 def gather(store: Store, progress: Progress | None = None) -> Gathered:
     """Everything a report shows but the pictures. Refuses results that the store's detections no longer give."""
     results = read_results(store)
@@ -77,9 +64,10 @@ def gather(store: Store, progress: Progress | None = None) -> Gathered:
     partial = bool(results.get("partial"))
     for name in names:
         store.choose([name])
-    benchmark = Benchmark(store, settings, partial)
+    resamples = None if KEY in results else _resamples(results)  # what no digest vouches for is computed again
+    benchmark = Benchmark(store, settings, partial, resamples)
     scored = benchmark.score(names)
-    _refuse_stale(store, results, scored)
+    _refuse_stale(store, results, results_value(benchmark.store, settings, scored, partial, resamples))
     other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
     others = Benchmark(store, other, partial).score(names)
     mine = {name: SelfAware.of_json(scored[name].selfaware) for name in names}
@@ -91,14 +79,26 @@ def gather(store: Store, progress: Progress | None = None) -> Gathered:
     return Gathered(results, {name: others[name].figures["daq"] for name in names}, tables, mine, benchmark)
 
 
-def _refuse_stale(store: Store, results: dict[str, Any], scored: dict[str, Scored]) -> None:
-    for name, each in scored.items():
-        now = json.loads(json.dumps(each.figures))
+def _resamples(results: dict[str, Any]) -> Bootstrap | None:
+    asked = results.get("bootstrap")
+    return None if asked is None else Bootstrap(asked["replicates"], asked["seed"])
+
+
+def _refuse_stale(store: Store, results: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Refuse results that the store does not give now: values, intervals where they were computed again, provenance."""
+    now = json.loads(json.dumps(expected))
+    for name, values in now["detectors"].items():
         then = results["detectors"][name]
-        if any(then.get(key) != value for key, value in now.items()):
+        if any(then.get(key) != value for key, value in values.items()):
             raise SaodError(
                 f"results.json in {store.uri} is not what the detections of '{name}' there give now: run "
                 f"`saod-ray score {store.uri}` again with the settings you want."
+            )
+    for key in ("use_case", "detections"):
+        if results["provenance"][key] != now["provenance"][key]:
+            raise SaodError(
+                f"results.json in {store.uri} names another origin ({key}) than the store has: run `saod-ray score "
+                f"{store.uri}` again."
             )
 
 

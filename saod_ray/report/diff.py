@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from saod_ray.report.table import COLUMNS, figure, percent
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Benchmark, Progress, Scored
 from saod_ray.score.bootstrap import Bootstrap
+from saod_ray.store.results_file import FILE, read_results
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -42,13 +42,7 @@ class Side:
 
 def last_settings(store: Store) -> ScoreSettings:
     """The settings in the store's results.json; the defaults where it was not scored yet."""
-    try:
-        known = json.loads(store.folder.read("results.json"))["settings"]
-    except FileNotFoundError:
-        return ScoreSettings()
-    except (ValueError, KeyError, TypeError):
-        raise SaodError(f"{store.folder.shown('results.json')} is damaged: score the store again.") from None
-    return ScoreSettings.of(**known)
+    return ScoreSettings.of(**read_results(store)["settings"]) if store.folder.exists(FILE) else ScoreSettings()
 
 
 def refuse_strangers(a: Store, b: Store) -> None:

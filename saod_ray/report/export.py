@@ -64,9 +64,20 @@ def comma_separated(sheet: Sheet) -> str:
     """A CSV table, every figure at full precision and empty where it is undefined."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(head.title.removesuffix(" ↑").removesuffix(" ↓") for head in sheet.heads)
-    writer.writerows(["" if cell.value is None else cell.value for cell in row] for row in sheet.rows)
+    writer.writerow(_plain(head.title.removesuffix(" ↑").removesuffix(" ↓")) for head in sheet.heads)
+    writer.writerows([_plain(cell.value) for cell in row] for row in sheet.rows)
     return sink.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """A value that no spreadsheet takes for a formula.
+
+    >>> _plain("=1+1"), _plain("-x"), _plain(-0.5), _plain(None)
+    ("'=1+1", "'-x", -0.5, '')
+    """
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def latex(sheet: Sheet) -> str:

@@ -11,6 +11,7 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
+from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
 from saod_ray.report import export, sheets
 from saod_ray.report.cells import figure_sheet
 from saod_ray.report.data import Gathered
@@ -26,13 +27,18 @@ NONE = Experiments()
 EXPORTED = 'window.vegaEmbed = vegaEmbed; window.dispatchEvent(new Event("vega"));'
 
 
-def report(gathered: Gathered, data: str | None, experiments: Experiments = NONE) -> bytes:
+def report(
+    gathered: Gathered,
+    data: str | None,
+    experiments: Experiments = NONE,
+    limits: ImageLimits = OTHERS_IMAGES,
+) -> bytes:
     """The report of what was gathered; the same bytes for the same results, images and experiments.
 
     Pictures are shown where the images lie below `data`, or below a built-in use case's own root.
     """
     made_by = recorded(gathered.benchmark.store)
-    return rendered(gathered, made_by, gallery(gathered, data, made_by.seed or 0), experiments)
+    return rendered(gathered, made_by, gallery(gathered, data, made_by.seed or 0, limits), experiments)
 
 
 def separate_files(gathered: Gathered, experiments: Experiments = NONE) -> Iterator[tuple[str, bytes]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saod_ray.config import UseCase, built_in, source_of
+from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
 from saod_ray.report.data import Gathered
 from saod_ray.report.sheets import ranked
 from saod_ray.report.thumbnails import Detections, Thumbnails
@@ -47,13 +48,13 @@ class _Looked(NamedTuple):
     accepted: Array
 
 
-def gallery(gathered: Gathered, data: str | None, seed: int) -> Gallery:
+def gallery(gathered: Gathered, data: str | None, seed: int, limits: ImageLimits = OTHERS_IMAGES) -> Gallery:
     """Pictures of every detector, as far as the images lie below `data` (or a built-in use case's root)."""
     name = gathered.results["use_case"]
     root = data or (UseCase.load(name).root if name in built_in() else None)
     if root is None:
         return Gallery("The images are not at hand: say where they lie with --data DIR to see pictures here.")
-    album = _Album(gathered, Thumbnails(gathered.benchmark, root, seed))
+    album = _Album(gathered, Thumbnails(gathered.benchmark, root, seed, limits))
     shown = {name: album.rows(name) for name in ranked(gathered.results)}
     if not any(shown.values()):
         return Gallery("The images are not where they were looked for: say where they lie with --data DIR.")

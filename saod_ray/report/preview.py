@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from saod_ray.config import UseCase, source_of
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
-from saod_ray.data.images import decode
+from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
 from saod_ray.errors import SaodError, some
@@ -39,14 +39,14 @@ class Cell:
 class Preview:
     """The images of a use case that was built."""
 
-    def __init__(self, case: UseCase) -> None:
+    def __init__(self, case: UseCase, limits: ImageLimits = OTHERS_IMAGES) -> None:
         built = Built(case)
         if not built.is_fresh():
             raise SaodError(
                 f"'{case.name}' is not built from the files below {case.root}: run `{case.command('build')}` first."
             )
         self._built = built
-        self._folder = Folder(case.root)
+        self._folder, self._limits = Folder(case.root), limits
         self._severities = case.splits.id.severities
         self._classes = built.description().classes
 
@@ -102,7 +102,7 @@ class Preview:
     def _pixels(self, row: dict[str, object]) -> np.ndarray:
         name = str(row["file_name"])
         try:
-            return decode(self._folder.read(name), self._folder.shown(name))
+            return load(self._folder, name, self._limits, self._folder.shown(name))
         except FileNotFoundError:
             raise SaodError(f"There is no image {self._folder.shown(name)}: fetch it again.") from None
 

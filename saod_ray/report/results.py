@@ -12,6 +12,7 @@ from saod_ray.config import ScoreSettings
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Scored
 from saod_ray.score.bootstrap import Bootstrap
+from saod_ray.store import seals
 from saod_ray.store.store import Store
 
 PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
@@ -46,7 +47,7 @@ def results(
         value["bootstrap"] = resampling(resamples)
         for name, each in _intervals(scored).items():
             value["detectors"][name] = {**scored[name].figures, "intervals": each}
-    return value
+    return seals.sealed(value)
 
 
 def resampling(resamples: Bootstrap) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _intervals(scored: dict[str, Scored]) -> dict[str, dict[str, Any]]:
 
 def origins(store: Store, detector: str) -> dict[str, dict[str, str]]:
     """What each split's detections were made from."""
-    return {split: {page.unit: page.origin.sha256 for page in store.pages(detector, split)} for split in store.splits}
+    return {split: seals.origins(store, detector, split) for split in store.splits}
 
 
 def encoded(value: dict[str, Any]) -> bytes:

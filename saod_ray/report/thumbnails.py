@@ -11,7 +11,7 @@ import polars as pl
 
 from saod_ray.config import source_of
 from saod_ray.corrupt import corrupt, draw
-from saod_ray.data.images import decode
+from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.report.preview import Cell, framed
@@ -37,9 +37,9 @@ class Detections(NamedTuple):
 class Thumbnails:
     """The images of a store's test splits, as far as they lie below a root; `seed` is that of the corruptions."""
 
-    def __init__(self, benchmark: Benchmark, root: str, seed: int) -> None:
+    def __init__(self, benchmark: Benchmark, root: str, seed: int, limits: ImageLimits = OTHERS_IMAGES) -> None:
         self._benchmark, self._store, self._seed = benchmark, benchmark.store, seed
-        self._folder = Folder(root)
+        self._folder, self._limits = Folder(root), limits
         known = benchmark.store.description.manifests
         self._images: dict[str, pl.DataFrame] = {
             name: self._store.manifest(name).images.sort("image_id") for name in known if name != "val"
@@ -80,7 +80,7 @@ class Thumbnails:
         """The image as detectors saw it; None where it is absent, another one, or its corruption cannot be drawn again."""
         row = self._images[source_of(split)].row(position, named=True)
         try:
-            pixels = decode(self._folder.read(row["file_name"]), row["file_name"])
+            pixels = load(self._folder, row["file_name"], self._limits)
         except (FileNotFoundError, SaodError):
             return None
         if None not in (row["width"], row["height"]) and pixels.shape[:2] != (row["height"], row["width"]):

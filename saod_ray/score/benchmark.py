@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from saod_ray.config import ScoreSettings, source_of
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, ShardGoneError
 from saod_ray.score import ap, bootstrap, laece, thresholds
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.bootstrap import Bootstrap, Decided, Evidence, Parts, Separation, parts_of
@@ -27,6 +27,7 @@ from saod_ray.score.split import FORMAT, Split, entropy_ranges, ground_truth, im
 from saod_ray.score.statistics import Statistics, statistics
 from saod_ray.selfaware import Identity, SelfAware, calibrated, detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.store.cache import content_key
+from saod_ray.store.seals import origin_digests
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -89,7 +90,21 @@ class Benchmark:
         return other
 
     def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
-        """Score the detectors; those whose shards and settings were scored before are looked up."""
+        """Score the detectors; those whose shards and settings were scored before are looked up.
+
+        Where an import replaces detections meanwhile, the ledger is read again.
+        """
+        while True:
+            try:
+                return self._score(detectors, progress)
+            except ShardGoneError:
+                fresh = self.store.snapshot()
+                jobs = [(name, split) for name in detectors for split in self.store.splits]
+                if all(fresh.pages(*job) == self.store.pages(*job) for job in jobs):
+                    raise
+                self.store = fresh
+
+    def _score(self, detectors: Sequence[str], progress: Progress | None) -> dict[str, Scored]:
         found = self.covered(detectors)
         for name in detectors:
             self.refuse_unfit(name, found[name], self.fitted_on())
@@ -365,4 +380,5 @@ class Benchmark:
         made = {page.origin.file if page.origin.kind == RUN else None for page in pages}
         fingerprint = made.pop() if len(made) == 1 else None
         origin = "mixed" if made else "import" if fingerprint is None else RUN
-        return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin)
+        source = tuple(origin_digests(self.store, detector, self.fitted_on()).items())
+        return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin, source)

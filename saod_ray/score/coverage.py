@@ -36,6 +36,9 @@ def coverage(store: Store, detector: str, totals: dict[str, int]) -> dict[str, C
 
 def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None:
     """Refuse to score what is incomplete, naming what is missing and the command that completes it."""
+    over = [split for split, each in found.items() if each["missing"] < 0]
+    if over:
+        raise SaodError(f"'{detector}' has images twice in {some(over)}: run `saod-ray verify {store.uri}`.")
     gaps = [f"{split} ({each['missing']:,} images)" for split, each in found.items() if each["missing"]]
     if gaps:
         first = next(split for split, each in found.items() if each["missing"])
@@ -43,9 +46,6 @@ def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None
             f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with "
             f"`{store.completing(detector, first)}`, or score what is there with --partial."
         )
-    over = [split for split, each in found.items() if each["missing"] < 0]
-    if over:
-        raise SaodError(f"'{detector}' has images twice in {some(over)}: run `saod-ray verify {store.uri}`.")
 
 
 def refuse_mixture(store: Store, detector: str) -> None:

@@ -24,6 +24,7 @@ _SCHEMA = pa.schema(
     }
 )
 FARTHEST = 1e9  # of a coordinate, in pixels: sums and areas stay finite
+LARGEST = {"uncertainty": 1e9, "variance": 1e12}  # below the uncertainty 1e12 of an image without detections
 _PARSE = paj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore")
 
 
@@ -82,10 +83,9 @@ def _matrix(column: pa.ChunkedArray) -> Array:
 
 
 def _plausible(x: Block) -> bool:
-    numbers = (x.score, x.uncertainty, x.variance)
-    finite = all(bool(np.isfinite(values).all()) for values in numbers)
+    bounded = all(bool((np.abs(getattr(x, name)) <= most).all()) for name, most in LARGEST.items())  # NaN is not
     return bool(
-        finite
+        bounded
         and (np.abs(x.bbox) <= FARTHEST).all()
         and (x.bbox[:, 2:] >= 0).all()
         and (x.score >= 0).all()
@@ -129,8 +129,8 @@ def _fault(detection: dict[str, Any], columns: dict[str, int]) -> str | None:
         return f"has the bbox {_shown(box)}, whose width or height is negative"
     for key, most in (("uncertainty", len(UNCERTAINTIES)), ("variance", 4)):
         values = detection.get(key) or []
-        if not isinstance(values, list) or not all(_is_number(v) and abs(v) < 1e300 for v in values):
-            return f"needs finite numbers as {key} but has {_shown(values)}"
+        if not isinstance(values, list) or not all(_is_number(v) and abs(v) <= LARGEST[key] for v in values):
+            return f"needs numbers of at most {LARGEST[key]:g} as {key} but has {_shown(values)}"
         if key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0):
             return f"needs four numbers of at least 0 as variance but has {_shown(values)}"
         if len(values) > most:

@@ -18,6 +18,8 @@ from saod_ray.store.spill import SHARD_IMAGES, Index, Spill
 from saod_ray.store.store import Store, check_name, check_split
 from saod_ray.store.writing import writing
 
+KIND = "import"  # the origin of its pages
+
 
 def import_results(
     uri: str,
@@ -31,7 +33,8 @@ def import_results(
 ) -> Page:
     """Import a COCO result list as the detections of one split (or of one OOD subset, `ood/NAME`).
 
-    All or nothing: the ledger page is committed last, and until then nothing of the store has changed.
+    All or nothing: the ledger page is committed last, and until then nothing of the store has changed. What was imported
+    from the very same file before is left as it is.
     """
     check_name(detector)
     if not detections.is_file():
@@ -41,13 +44,15 @@ def import_results(
     store = Store.of_use_case(uri, case)
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     with writing(store, detector, name) as folder:
+        if not replace and (page := imported_page(store, detector, split, detections)):
+            return page
         others = _clashing(store, detector, name, unit, replace)
         old = {shard.name for shard in store.shards(detector, name)}
         spill = Spill(folder, Index.of(store, name, unit), detections, shard_images)
         with JsonFile.at(detections, "a JSON list of detections", progress) as source:
             for block in source.blocks():
                 spill.add(block)
-        origin = Origin("import", detections.name, source.sha256)
+        origin = Origin(KIND, detections.name, source.sha256)
         shards = []
         for rows in spill.shards():
             shard_name = _shard_name(store, detector, name, origin, rows.image_id)
@@ -62,6 +67,21 @@ def import_results(
         for gone in old.difference(shard.name for shard in store.shards(detector, name)):
             store.folder.delete(store.shard_file(detector, name, gone))
     return page
+
+
+def imported_page(store: Store, detector: str, split: str, detections: Path) -> Page | None:
+    """The page of an earlier import of the same bytes, if its shards are there and it is the only one of its images."""
+    name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
+    pages = store.pages(detector, name)
+    rivals = [page for page in pages if unit in ("all", page.unit) or page.unit == "all"]
+    if len(rivals) != 1 or (rivals[0].unit, rivals[0].origin.kind) != (unit, KIND):
+        return None
+    (page,) = rivals
+    if any(store.folder.size(store.shard_file(detector, name, each.name)) != each.bytes for each in page.shards):
+        return None
+    with detections.open("rb") as file:
+        is_same = hashlib.file_digest(file, "sha256").hexdigest() == page.origin.sha256
+    return page if is_same else None
 
 
 def _clashing(store: Store, detector: str, split: str, unit: str, replace: bool) -> list[str]:

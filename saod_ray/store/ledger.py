@@ -6,28 +6,36 @@ A shard that no page lists does not exist. A page is replaced in one rename, so 
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from pathlib import PurePath
+from typing import Annotated
 
 import msgspec
 
+from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.store import records
 from saod_ray.store.records import Record
-from saod_ray.store.units import is_of_run
+from saod_ray.store.units import RUN, Unit, is_of_run
+
+# a shard's name is a blake2b digest: never a path
+ShardName = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]+\Z", max_length=128)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Shard(msgspec.Struct, frozen=True):
     """A committed shard; `footer` is a digest of its Parquet footer, which page checksums do not cover."""
 
-    name: str
-    sha256: str
-    footer: str
-    bytes: int
-    images: int
-    detections: int
-    empty: int
-    failed: int
+    name: ShardName
+    sha256: Digest
+    footer: Digest
+    bytes: Count
+    images: Count
+    detections: Count
+    empty: Count
+    failed: Count
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -59,19 +67,57 @@ def write_page(folder: Folder, page: Page) -> None:
 
 
 def pages(folder: Folder, detector: str, split: str) -> list[Page]:
-    """The pages of a detector's split, by name; read again when another run puts shards together meanwhile."""
+    """The pages of a detector's split, by name; read again when another run merges shards meanwhile.
+
+    This is the only place that reads pages. One that is not what its path says is refused.
+    """
     base = f"ledger/{detector}/{split}"
     while True:
-        names = [f"{base}/{name}" for name in folder.list(base) if name.endswith(".json")]
+        names = [name for name in folder.list(base) if name.endswith(".json")]
         with suppress(FileNotFoundError):
-            return [records.read(folder, name, Page, _remedy(name)) for name in names]
+            listed = [_read_page(folder, detector, split, name.removesuffix(".json")) for name in names]
+            _refuse_repeated_shards(folder, base, listed)
+            return listed
+
+
+def _read_page(folder: Folder, detector: str, split: str, unit: str) -> Page:
+    """A page that agrees with its path and with itself."""
+    name = page_name(detector, split, unit)
+    page = records.read(folder, name, Page, _remedy(name))
+    fault = _fault(page, detector, split, unit)
+    if fault:
+        raise SaodError(f"{folder.shown(name)} {fault}: {_remedy(name)}.")
+    return page
+
+
+def _fault(page: Page, detector: str, split: str, unit: str) -> str | None:
+    """What a page says that cannot be true."""
+    if (page.detector, page.split, page.unit) != (detector, split, unit):
+        return f"is a copy of the page of '{page.detector}' on {page.split} ({page.unit})"
+    if any(shard.empty + shard.failed > shard.images for shard in page.shards):
+        return "counts more empty and failed images than a shard has"
+    images = sum(shard.images for shard in page.shards)
+    if page.origin.kind == RUN and is_of_run(unit) and images != Unit.named(split, unit).image_count:
+        return f"counts {images:,} images where its name says {Unit.named(split, unit).image_count:,}"
+    return None
+
+
+def _refuse_repeated_shards(folder: Folder, base: str, listed: list[Page]) -> None:
+    """Refuse a shard that is listed more than once: its images would count twice."""
+    counts = Counter(shard.name for page in listed for shard in page.shards)
+    for page in listed:
+        repeated = [shard.name for shard in page.shards if counts[shard.name] > 1]
+        if repeated:
+            name = f"{base}/{page.unit}.json"
+            raise SaodError(
+                f"{folder.shown(name)} lists the shard {repeated[0]}, which is listed more than once: {_remedy(name)}."
+            )
 
 
 def find_page(folder: Folder, detector: str, split: str, unit: str) -> Page | None:
     """The page of one unit, where there is one."""
-    name = page_name(detector, split, unit)
     try:
-        return records.read(folder, name, Page, _remedy(name))
+        return _read_page(folder, detector, split, unit)
     except FileNotFoundError:
         return None
 

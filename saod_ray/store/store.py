@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 
 from saod_ray.config import UseCase, source_of, split_names, val_shift
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, some
 from saod_ray.files import Folder
 from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
@@ -224,7 +224,9 @@ class Store:
             with self.folder.open(file) as source:
                 return rows.read(source, where, shard.footer, columns)
         except FileNotFoundError:
-            raise SaodError(f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it.") from None
+            raise ShardGoneError(
+                f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it."
+            ) from None
 
     def remove_unlisted(self, detector: str, split: str) -> None:
         """Delete the split's shards that no page lists. Only for who holds the right to write it."""

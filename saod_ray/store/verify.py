@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from saod_ray.config import source_of
 from saod_ray.errors import SaodError, some
+from saod_ray.store import seals
 from saod_ray.store.ledger import Page, Shard
+from saod_ray.store.results_file import FILE, read_results
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -57,8 +60,48 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
             notes.append(f"{place} has {len(stray)} files that the ledger does not list: safe to delete.")
         if progress:
             progress(done, len(jobs))
+    _check_results(store, problems, notes)
+    for file in store.folder.list("selfaware"):
+        _check_self_aware(store, f"selfaware/{file}", problems, notes)
     images, detections = sum(shard.images for shard in shards), sum(shard.detections for shard in shards)
     return Verdict(len(shards), images, detections, problems, notes)
+
+
+def _check_results(store: Store, problems: list[Problem], notes: list[str]) -> None:
+    """Whether results.json is what scoring wrote, and of the detections that are there now."""
+    if not store.folder.exists(FILE):
+        return
+    try:
+        results = read_results(store)
+    except SaodError as error:
+        what, _, _ = str(error).partition(": run ")
+        fault = what.removeprefix(f"{store.folder.shown(FILE)} ")
+        problems.append(Problem(FILE, fault, f"saod-ray score {store.uri}"))
+        return
+    if seals.KEY not in results:
+        notes.append(f"{FILE} has no digest, as an earlier version wrote it: score the store again to add one.")
+    for detector, splits in results["provenance"]["detections"].items():
+        with suppress(SaodError):  # a damaged ledger is a problem of its own
+            if {split: seals.origins(store, detector, split) for split in splits} != splits:
+                notes.append(_stale(FILE, detector))
+
+
+def _check_self_aware(store: Store, file: str, problems: list[Problem], notes: list[str]) -> None:
+    """Whether a self-aware detector is what scoring wrote, and fitted on the detections that are there now."""
+    value = seals.read_sealed(store.folder.read(file))
+    if value is None:
+        problems.append(Problem(file, "is damaged or was changed", f"saod-ray score {store.uri}"))
+    elif seals.KEY not in value:
+        notes.append(f"{file} has no digest, as an earlier version wrote it: score the store again to add one.")
+    else:
+        detector, splits = str(value.get("detector")), value.get("fitted_on", {})
+        with suppress(SaodError):
+            if seals.origin_digests(store, detector, list(splits)) != splits:
+                notes.append(_stale(file, detector))
+
+
+def _stale(file: str, detector: str) -> str:
+    return f"{file} is of other detections of '{detector}' than there are now: score the store again."
 
 
 def _pages(store: Store, detector: str, split: str, problems: list[Problem]) -> list[Page] | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from saod_ray.config import DetectorSpec
-from saod_ray.data.images import decode
+from saod_ray.data.images import OWN_IMAGES, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
 from saod_ray.detect.adapter import MmdetDetector
@@ -57,7 +57,7 @@ def detected(
 
 def _pixels(folder: Folder, name: str) -> np.ndarray | None:
     try:
-        return decode(folder.read(name), name)
+        return load(folder, name, OWN_IMAGES)
     except (SaodError, OSError):
         return None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from saod_ray.data.images import decode
+from saod_ray.data.images import OWN_IMAGES, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.detect import mmdetection  # noqa: F401  (makes mmdet importable)
 from saod_ray.files import Folder
@@ -66,7 +66,7 @@ class ReadImage:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Fill in the image and its size."""
         name = results["img_path"]
-        image = decode(Folder(results["root"]).read(name), name)
+        image = load(Folder(results["root"]), name, OWN_IMAGES)
         results["img"] = np.ascontiguousarray(image[..., ::-1])
         results["img_shape"] = results["ori_shape"] = image.shape[:2]
         results["height"], results["width"] = image.shape[:2]

@@ -181,6 +181,7 @@ class Training:
         from ray.train.torch import TorchTrainer
 
         from saod_ray.train.dataset import records
+        from saod_ray.train.loopback import LoopbackTorchConfig
         from saod_ray.train.worker import train_worker
 
         gpus = machine.gpus_per_worker
@@ -198,6 +199,7 @@ class Training:
         trainer = TorchTrainer(
             train_worker,
             train_loop_config=given,
+            torch_config=LoopbackTorchConfig(),
             scaling_config=ScalingConfig(
                 num_workers=self.settings.workers,
                 use_gpu=gpus > 0,

@@ -318,7 +318,7 @@ def test_a_class_of_ones_own_beside_its_file(tmp_path) -> None:
     [
         ("own_broken.none:Any", "", r"own_broken\.none cannot be imported \(ModuleNotFoundError.*put it into"),
         ("own_syntax:Any", "", r"own_syntax cannot be imported \(SyntaxError"),
-        ("own_wrong:Missing", "", "own_wrong has no class Missing: mend its `backend`"),
+        ("own_wrong:Missing", "", "own_wrong has no class Missing: fix its `backend`"),
         ("own_wrong:number", "", "own_wrong has no class number"),
         ("own_wrong:NoDetect", "", r"is no detector: give it `detect\(images\)`"),
         ("own_wrong:NoSpec", "", "is no detector"),

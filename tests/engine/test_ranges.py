@@ -48,7 +48,7 @@ def test_a_page_within_another_is_superseded(ranges) -> None:
 
 
 def key(unit: Unit) -> str:
-    return f"{unit.start:04x}{unit.stop:04x}"
+    return f"{unit.start:016x}{unit.stop:016x}"
 
 
 def made(seed: int, start: int, stop: int) -> Rows:
@@ -111,7 +111,8 @@ def test_gaps_are_left_and_pages_of_other_work_do_not_count(tmp_path) -> None:
         commit(store, 1, Unit("id", start, stop))
     assert compaction.compact(store, "d", "id", 5, "f", key) == 0
     assert len(store.shards("d", "id")) == 2
-    other = Page(detector="d", split="id", unit=Unit("id", 2, 3).name, origin=Origin(RUN, "f", "x"), shards=[])
+    shard = store.write_shard("d", "id", "f" * 32, made(1, 2, 3))
+    other = Page(detector="d", split="id", unit=Unit("id", 2, 3).name, origin=Origin(RUN, "f", "x"), shards=[shard])
     ledger.write_page(store.folder, other)
     assert compaction.compact(store, "d", "id", 5, "f", key) == 0
     commit(store, 1, Unit("id", 2, 3))

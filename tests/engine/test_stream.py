@@ -297,18 +297,18 @@ def test_bad_images(data, tmp_path) -> None:
 def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypatch, how) -> None:
     fatal = f"shapes/ood-kinds/{1:06d}.jpg"
 
-    def prepare_units(batch, units, guard, root, seed):
+    def prepare_units(batch, units, guard, options):
         """In a task's process, where decoding one image ends or hangs it."""
         from saod_ray.data.prepare import prepare
         from saod_ray.engine import pipeline
 
-        def prepared(root, requests, severity, seed):
+        def prepared(options, requests, severity):
             if any(request.file_name == fatal for request in requests):
                 os._exit(1) if how == "exits" else time.sleep(3600)
-            return prepare(root, requests, severity, seed)
+            return prepare(options, requests, severity)
 
         pipeline.prepare = prepared
-        return pipeline.prepare_units(batch, units, guard, root, seed)
+        return pipeline.prepare_units(batch, units, guard, options)
 
     monkeypatch.setattr(pipeline, "prepare_units", prepare_units)
     done(job(data, tmp_path / "store", {"a": {}}), hang=HangLimit(4.0, 0.5))

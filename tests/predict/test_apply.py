@@ -20,6 +20,7 @@ from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import UNCERTAINTIES as COLUMNS
 from saod_ray.store.rows import Rows
+from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
 
 CLASSES = 4
@@ -46,7 +47,7 @@ def write(
     for start, stop in ((0, middle), (middle, len(ids))):
         rows = random_rows(ids[start:stop], objects, rng)
         name = f"{start:08d}-{stop:08d}"
-        shard = store.write_shard("d", split, f"{split}-{name}-{rng.integers(1 << 40)}", rows)
+        shard = store.write_shard("d", split, f"{rng.integers(1 << 62):032x}", rows)
         origin = Origin(kind, mark, shard.name)
         ledger.write_page(store.folder, Page(detector="d", split=split, unit=name, origin=origin, shards=[shard]))
 
@@ -164,7 +165,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": 3}, "it is of format 3, and format 2"),
+        ({"format": 4}, "it is of format 4, and format 3"),
         ({"format": None}, "format"),
         ({"classes": None}, "classes"),
         ({"classes": ["c", "other"]}, "says nothing of the class"),
@@ -183,7 +184,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
 )
 def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, said) -> None:
     value = SelfAware.fit(store.uri, "d").to_json() | change
-    (tmp_path / "d.json").write_bytes(encoded(value))
+    (tmp_path / "d.json").write_bytes(encoded(sealed(value)))
     with pytest.raises(SaodError, match=said) as refusal:
         SelfAware.load(tmp_path / "d.json")
     assert "\n" not in str(refusal.value) and str(tmp_path / "d.json") in str(refusal.value)
@@ -251,7 +252,7 @@ def test_two_versions_of_a_detector_are_none_and_new_shards_are_new_results(stor
     objects: list = []
     page = other.pages("d", "val")[0]
     rows = random_rows(other.read_shard("d", "val", page.shards[0]).image_id, objects, np.random.default_rng(9))
-    shard = other.write_shard("d", "val", "anew", rows)
+    shard = other.write_shard("d", "val", "a" * 32, rows)
 
     def written(kind: str, mark: str) -> None:
         origin = Origin(kind, mark, "anew")

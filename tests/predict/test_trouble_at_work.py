@@ -28,9 +28,8 @@ from conftest import saod_ray
 from saod_ray.cli import cli
 from saod_ray.config import ScoreSettings
 from saod_ray.data.images import decode
-from saod_ray.data.prepare import Wanted, prepare
+from saod_ray.data.prepare import ImageRequest, PrepareOptions, prepare
 from saod_ray.detect import registry
-from saod_ray.engine import pictures
 from saod_ray.engine.cluster import QUIET, connected
 from saod_ray.errors import SaodError
 from saod_ray.predict.predictor import Setup
@@ -166,8 +165,8 @@ def test_names_need_not_be_utf_8(images, tmp_path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_not_tried_again(monkeypatch) -> None:
-    monkeypatch.setattr(pictures, "PAUSE", -1.0)  # no pause can be that long
-    _, (picture,) = prepare("/", [Wanted(0, "a\0b.png", None)], 0, 0)
+    monkeypatch.setattr("saod_ray.data.prepare.FIRST_PAUSE", -1.0)  # no pause can be that long
+    (picture,) = prepare(PrepareOptions("/"), [ImageRequest(0, "a\0b.png")])
     assert picture.error is not None and "embedded null byte" in picture.error
 
 

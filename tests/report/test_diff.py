@@ -146,5 +146,5 @@ def test_settings_are_those_of_the_last_scoring(stores, tmp_path) -> None:
     assert last_settings(Store.open(str(copy))) == expected
     for text in ("{", "[]", "{}"):
         (copy / "results.json").write_text(text)
-        with pytest.raises(SaodError, match=r"results\.json is damaged: score the store again"):
+        with pytest.raises(SaodError, match=r"results\.json is damaged: run `saod-ray score"):
             last_settings(Store.open(str(copy)))

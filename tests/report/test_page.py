@@ -26,6 +26,7 @@ from saod_ray.score import thresholds
 from saod_ray.score.uncertainty import NO_DETECTION
 from saod_ray.selfaware import SelfAware
 from saod_ray.store.importing import import_results
+from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
 
 
@@ -213,6 +214,8 @@ def test_refusals(store, tmp_path) -> None:
     results = json.loads((copy / "results.json").read_text())
     results["detectors"]["atss"]["daq"] = 0.99
     (copy / "results.json").write_text(json.dumps(results))
+    assert "its digest does not fit" in saod_ray("report", copy).stderr
+    (copy / "results.json").write_text(json.dumps(sealed(results)))
     result = saod_ray("report", copy)
     assert result.returncode == 1
     assert "is not what the detections of 'atss' there give now" in result.stderr

@@ -55,9 +55,10 @@
 
   function csv(table) {
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const heads = $$("thead th", table).map((head) => quoted(head.textContent.replace(/ [↑↓]$/, "")));
+    const plain = (text) => quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text); // no spreadsheet takes it for a formula
+    const heads = $$("thead th", table).map((head) => plain(head.textContent.replace(/ [↑↓]$/, "")));
     const rows = [...table.tBodies[0].rows].map((row) =>
-      [...row.cells].map((cell) => quoted(cell.hasAttribute("data-value") ? cell.dataset.value : shown(cell))).join(","));
+      [...row.cells].map((cell) => cell.hasAttribute("data-value") ? quoted(cell.dataset.value) : plain(shown(cell))).join(","));
     return [heads.join(","), ...rows, ""].join("\r\n");
   }
 

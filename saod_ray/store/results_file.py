@@ -1,0 +1,84 @@
+"""results.json as it is read again: the one place that checks it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from saod_ray.errors import SaodError
+from saod_ray.store import seals
+
+if TYPE_CHECKING:
+    from saod_ray.store.store import Store
+
+FILE = "results.json"
+
+
+class _UseCase(msgspec.Struct, frozen=True):
+    """The ground truth that results belong to."""
+
+    version: int
+    annotations: dict[str, str]
+    manifests: dict[str, str]
+
+
+class _Provenance(msgspec.Struct, frozen=True):
+    """Where results come from."""
+
+    saod_ray: str
+    python: str
+    packages: dict[str, str]
+    use_case: _UseCase
+    detections: dict[str, dict[str, dict[str, str]]]
+
+
+class _Bootstrap(msgspec.Struct, frozen=True):
+    """How intervals were made."""
+
+    replicates: int
+    seed: int
+    level: float
+
+
+class _Results(msgspec.Struct, frozen=True):
+    """What must be there of results.json; a detector's own values are compared with those that its detections give."""
+
+    use_case: str
+    conventions: str
+    settings: dict[str, Any]
+    provenance: _Provenance
+    detectors: dict[str, dict[str, Any]]
+    partial: bool = False
+    bootstrap: _Bootstrap | None = None
+
+
+def read_results(store: Store) -> dict[str, Any]:
+    """The results.json of a store, unchanged since it was written; an error names the command that writes it."""
+    again = f"run `saod-ray score {store.uri}`"
+    try:
+        value: dict[str, Any] = json.loads(store.folder.read(FILE))
+        fault = _fault(value)
+    except FileNotFoundError:
+        raise SaodError(f"{store.uri} has no {FILE} yet: {again} first.") from None
+    except (ValueError, RecursionError):
+        fault = "is damaged"
+    if fault:
+        raise SaodError(f"{store.folder.shown(FILE)} {fault}: {again} again.")
+    return value
+
+
+def _fault(value: Any) -> str | None:
+    """What is wrong with the content of results.json. One without a digest is of an earlier version."""
+    if not isinstance(value, dict) or "format" not in value:
+        return "is damaged"
+    if value["format"] != 1:
+        return "is of another version"
+    if seals.KEY in value and not seals.is_intact(value):
+        return "is damaged or was changed (its digest does not fit)"
+    try:
+        msgspec.convert(value, _Results)
+    except msgspec.ValidationError as error:
+        return f"is damaged ({error})"
+    return None

@@ -130,7 +130,7 @@ def shuffled_copy(source: Store, uri: str, seed: int) -> None:
         cuts = np.sort(rng.integers(0, len(order) + 1, 3))
         shards = []
         for number, part in enumerate(np.split(order, cuts)):
-            name = f"{rng.integers(1 << 30):08x}{number}"
+            name = f"{rng.integers(1 << 30):031x}{number}"
             shards.append(target.write_shard("toy", split, name, take(rows, part)))
         origin = Origin(page.origin.kind, page.origin.file, page.origin.sha256)
         ledger.write_page(target.folder, Page(detector="toy", split=split, unit="all", origin=origin, shards=shards))

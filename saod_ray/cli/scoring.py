@@ -66,6 +66,10 @@ def score(
     **settings: Any,
 ) -> None:
     """Compute every metric from STORE's detections. No inference."""
+    import gc
+
+    gc.disable()  # arrays go when their last reference does; looking for cycles would take a tenth of a scoring
+
     from saod_ray.config import ScoreSettings
     from saod_ray.files import Folder, check_target
     from saod_ray.score.bootstrap import Bootstrap

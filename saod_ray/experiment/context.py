@@ -144,4 +144,4 @@ class ExperimentContext:
         """Accept, threshold, calibrate and match an ID split with this self-aware detector, or that of the settings."""
         chosen = self_aware or self.aware(detector)
         truth, raw = self.objects(source_of(split)), self.raw(detector, split)
-        return evaluate_split(self.store, detector, split, truth, chosen, raw)
+        return evaluate_split(self.store, detector, split, truth, chosen, raw.kept_by)

@@ -127,7 +127,7 @@ def _computed(benchmark: Benchmark, detector: str, self_aware: SelfAware, result
     truth = benchmark.objects["id"]
     for split in [split for split in heads if source_of(split) == "id"]:
         raw = load(benchmark.store, detector, split, truth)
-        evaluation = evaluate_split(benchmark.store, detector, split, truth, self_aware, raw)
+        evaluation = evaluate_split(benchmark.store, detector, split, truth, self_aware, raw.kept_by)
         tables.severities.append(shift.severity(evaluation, raw, benchmark))
         tables.corruptions.extend(shift.corruptions(evaluation, raw, benchmark, heads[split].corruption))
         tables.bin_ap.extend(acceptance.accuracy_by_bin(split, raw, evaluation.uncertainty, benchmark, edges))

@@ -24,7 +24,7 @@ from saod_ray.score.bootstrap import Bootstrap, Evidence, Parts, Separation, par
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.score.daq import AFTER_PAPER_BINS
-from saod_ray.score.evaluation import decide, evaluate_split
+from saod_ray.score.evaluation import Keep, decide, evaluate_split
 from saod_ray.score.matching import zero_id_rule
 from saod_ray.score.results import AccuracyResult, DetectorResult
 from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
@@ -103,7 +103,8 @@ class Benchmark:
         cached = {name: self._cached(keys[name]) for name in detectors}
         scored = {name: entry for name, entry in cached.items() if entry is not None}
         pending = [name for name in detectors if name not in scored]
-        for name, entry in self._compute(pending, covered, progress or (lambda done, total: None)).items():
+        computed = self._compute(pending, covered, progress or (lambda done, total: None)) if pending else {}
+        for name, entry in computed.items():
             scored[name] = entry
             value = _CachedScores(entry.result, entry.selfaware)
             self.store.cache.put_value(keys[name], msgspec.to_builtins(value))
@@ -210,7 +211,7 @@ class Benchmark:
         normalised = settings.uncertainty == "joint-entropy-normalised"
         ranges = entropy_ranges(self.store, detector) if normalised else None
         annotated = truth.annotated()
-        raw, accuracy = self._raw_and_accuracy(detector, "val")
+        raw, accuracy = self.raw_and_accuracy(detector, "val")
         if raw is None:
             raw = load(self.store, detector, "val", truth, lambda part: _on_images(part, annotated))
         pseudo_id = self.pseudo_id(detector, raw)
@@ -247,16 +248,15 @@ class Benchmark:
         truth, aware = self.objects[source_of(split)], fitted.selfaware
         if source_of(split) == "ood":
             return SplitScores(decide(self.store, detector, split, truth, aware))
-        raw, accuracy = self._raw_and_accuracy(detector, split)
-        evaluation = evaluate_split(self.store, detector, split, truth, aware, raw)
-        del raw
+        reader = _MeasuringReader(self, detector, split)
+        evaluation = evaluate_split(self.store, detector, split, truth, aware, reader.read)
         parts = parts_of(evaluation) if self.resamples is not None else None
         sums = evaluation.sums()
         any_overlap = evaluation.rematched(fitted.calibrators_0, tau=0.0)
         sums_0 = any_overlap.sums(BinRule(AFTER_PAPER_BINS, lower_open=True))
-        return SplitScores(evaluation.decisions(), sums, sums_0, accuracy, parts)
+        return SplitScores(evaluation.decisions(), sums, sums_0, reader.accuracy, parts)
 
-    def _raw_and_accuracy(self, detector: str, split: str) -> tuple[SplitDetections | None, Accuracy]:
+    def raw_and_accuracy(self, detector: str, split: str) -> tuple[SplitDetections | None, Accuracy]:
         """The accuracy of a split, and all its detections where they had to be loaded for it."""
         cached = self._cached_accuracy(detector, split)
         if cached is not None:
@@ -266,7 +266,7 @@ class Benchmark:
 
     def accuracy(self, detector: str, split: str) -> Accuracy:
         """AP, AR and oLRP of all detections of a split: looked up, or computed and cached."""
-        return self._raw_and_accuracy(detector, split)[1]
+        return self.raw_and_accuracy(detector, split)[1]
 
     def accuracy_of(self, detections: SplitDetections, split: str) -> Accuracy:
         """AP, AR and oLRP of some detections of a split. Every split is an evaluation of its own here, unpooled."""
@@ -332,6 +332,25 @@ class Benchmark:
         fingerprint = versions.pop() if len(versions) == 1 else None
         origin = "mixed" if versions else "import" if fingerprint is None else RUN
         return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin)
+
+
+class _MeasuringReader:
+    """Reads the detections of a split that are kept, and measures the accuracy of all of them on the way.
+
+    All of them are in memory only as long as that takes.
+    """
+
+    def __init__(self, benchmark: Benchmark, detector: str, split: str) -> None:
+        self._benchmark, self._detector, self._split = benchmark, detector, split
+        self.accuracy: Accuracy | None = None
+
+    def read(self, keep: Keep) -> SplitDetections:
+        """The kept detections."""
+        raw, self.accuracy = self._benchmark.raw_and_accuracy(self._detector, self._split)
+        if raw is not None:
+            return raw.kept_by(keep)
+        truth = self._benchmark.objects[source_of(self._split)]
+        return load(self._benchmark.store, self._detector, self._split, truth, keep)
 
 
 def _on_images(part: SplitDetections, chosen: Array) -> Array:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Calibrators = Sequence[Calibrator | None]
+Keep = Callable[[SplitDetections], Array]  # a mask of the detections to keep
 
 
 class Decisions(NamedTuple):
@@ -134,7 +135,7 @@ def decide(store: Store, detector: str, split: str, truth: GroundTruth, self_awa
     return Decisions(images, uncertainty, self_aware.accepts(uncertainty, uncertainty != NO_DETECTION))
 
 
-def keeper(self_aware: SelfAware, decisions: Decisions, truth: GroundTruth) -> Callable[[SplitDetections], Array]:
+def keeper(self_aware: SelfAware, decisions: Decisions, truth: GroundTruth) -> Keep:
     """A function that masks the detections which the self-aware detector keeps, in any part of the split."""
     accepted = decisions.by_position(len(truth.image_ids))
     return lambda part: self_aware.keeps(part, accepted)
@@ -169,13 +170,16 @@ def evaluate_split(
     split: str,
     truth: GroundTruth,
     self_aware: SelfAware,
-    raw: SplitDetections | None = None,
+    read: Callable[[Keep], SplitDetections] | None = None,
 ) -> SplitEvaluation:
-    """Evaluate a split of val or ID images with a self-aware detector; `raw` are all its detections, if at hand."""
+    """Evaluate a split of val or ID images with a self-aware detector.
+
+    `read` gives the detections that a mask selects, if not from the store: `raw.kept_by` where all are at hand.
+    """
     assert source_of(split) != "ood", "OOD images have no objects"
     decisions = decide(store, detector, split, truth, self_aware)
     keep = keeper(self_aware, decisions, truth)
-    kept = load(store, detector, split, truth, keep) if raw is None else raw.select(keep(raw))
+    kept = load(store, detector, split, truth, keep) if read is None else read(keep)
     return evaluate(
         split,
         kept,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from saod_ray.score.matching import FP, TP, Matches
 from saod_ray.score.statistics import Statistics
+from saod_ray.store.frames import frame_over
 
 Array = np.ndarray
 UNIT = 2.0**52  # units per 1.0
@@ -106,9 +106,7 @@ def merged(partials: Sequence[ClassSums]) -> ClassSums:
 def match_frame(label: Array, calibrated: Array, matches: Matches, **more: Array) -> pl.DataFrame:
     """A frame over these arrays, without a copy; `more` are further columns."""
     columns = {"label": label, "calibrated": calibrated, "outcome": matches.state, "iou": matches.iou}
-    frame = pl.from_arrow(pa.table({**columns, "object": matches.object, **more}))
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return frame_over({**columns, "object": matches.object, **more})
 
 
 def class_sums(matches: pl.DataFrame, objects: Array, rule: BinRule) -> ClassSums:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -302,3 +303,9 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()
+
+
+def schema_text() -> str:
+    """The JSON Schema of results.json, as `docs/results.schema.json` has it."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(BenchmarkResult)}
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"

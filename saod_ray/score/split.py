@@ -66,19 +66,21 @@ class SplitDetections:
     def select(self, keep: Array) -> SplitDetections:
         """The detections of a mask; all images stay."""
         chosen = np.flatnonzero(keep)
-        before = np.concatenate([[0], np.cumsum(keep)])
-        pairs = np.diff(self.pair_start)
-        kept_pairs = np.repeat(keep, pairs)
+        taken, pair_start = _ranges(self.pair_start[chosen], self.pair_start[chosen + 1] - self.pair_start[chosen])
         return SplitDetections(
             images=self.images,
-            offsets=before[self.offsets],
+            offsets=np.searchsorted(chosen, self.offsets),
             label=self.label[chosen],
             score=self.score[chosen],
             area=self.area[chosen],
-            pair_start=np.concatenate([[0], np.cumsum(pairs[chosen])]),
-            pair_object=self.pair_object[kept_pairs],
-            pair_iou=self.pair_iou[kept_pairs],
+            pair_start=pair_start,
+            pair_object=self.pair_object[taken],
+            pair_iou=self.pair_iou[taken],
         )
+
+    def kept_by(self, keep: Callable[[SplitDetections], Array]) -> SplitDetections:
+        """The detections that a function masks."""
+        return self.select(keep(self))
 
     def on_images(self, keep: Array) -> SplitDetections:
         """Only the images of a mask, with their detections."""

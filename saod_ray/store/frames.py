@@ -6,7 +6,7 @@ takes the arrays over without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 CORNERS = ("x1", "y1", "x2", "y2")
 VARIANCES = ("variance_x", "variance_y", "variance_w", "variance_h")
 ShardFrame = Callable[[Shard, Sequence[str]], pl.DataFrame]
+
+
+def frame_over(arrays: Mapping[str, np.ndarray]) -> pl.DataFrame:
+    """A frame over one-dimensional arrays of numbers, without a copy where they are contiguous."""
+    columns = {name: _arrow(values) for name, values in arrays.items()}
+    frame = pl.from_arrow(pa.Table.from_arrays(list(columns.values()), names=list(columns)))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _arrow(values: np.ndarray) -> pa.Array:
+    """The array's own memory; `pa.array` would import pandas on the way."""
+    flat = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
 
 
 def class_type(store: Store) -> pl.Enum:
@@ -97,8 +111,7 @@ class DetectionFrames:
     def shard_frame(self, shard: Shard, columns: Sequence[str]) -> pl.DataFrame:
         """The detections of a shard in its order, with at least these columns (of the schema's)."""
         rows = self._store.read_shard(self._detector, self._split, shard, _stored_columns(columns))
-        frame = pl.from_arrow(pa.table(_arrays(rows, columns)))
-        assert isinstance(frame, pl.DataFrame)
+        frame = frame_over(_arrays(rows, columns))
         if "file_name" in columns:
             frame = frame.join(self._images, on="image_id", how="left", maintain_order="left")
         if "class" in columns:

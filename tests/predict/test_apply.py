@@ -156,7 +156,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
     aware.save(tmp_path / "new" / "d.json")
     assert (tmp_path / "new" / "d.json").read_bytes() == encoded(scored)
     again = SelfAware.load(str(tmp_path / "new" / "d.json"))
-    assert again.to_json() == scored
+    assert again.to_file() == scored
     for given in images_of(store, "id").values():
         assert again.apply(given).to_json() == aware.apply(given).to_json()
 

@@ -159,7 +159,7 @@ def test_results_do_not_depend_on_shards_or_rows(golden_store, tmp_path, chosen)
 
 def test_results_do_not_depend_on_threads(golden_store, tmp_path) -> None:
     texts = set()
-    for threads in ("1", "2", "8"):
+    for threads in ("1", "2", "4", "8"):
         shutil.copytree(golden_store.uri, tmp_path / threads, ignore=shutil.ignore_patterns("cache", "results.json"))
         run = saod_ray("score", tmp_path / threads, "--json", env={"POLARS_MAX_THREADS": threads})
         assert run.returncode == 0, run.stderr

@@ -154,7 +154,7 @@ def test_subsets_are_pooled_into_all(context) -> None:
     outcome = perform(find("ood-subsets"), context)
     assert [column.title for column in outcome.columns] == ["far", "all OOD"]
     for row in outcome.rows:
-        assert row.values[0] == row.values[1] == context.scored(row.heads[0])["ood"]["auroc"]
+        assert row.values[0] == row.values[1] == context.scored(row.heads[0]).ood.auroc
 
 
 # thresholds and bins -----------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_the_rules_for_u_are_those_of_a_scoring(context) -> None:
         u = sorted(inside[annotated[context.uncertainty(detector, "val")[0]]])[int(0.95 * annotated.sum())]
         assert context.aware(detector, image_threshold="tpr-0.95").image_threshold == u
         for rule, title in (("tpr-0.95", "TPR@0.95"), ("pseudo-ood", "pseudo-OOD")):
-            found = context.scored(detector, image_threshold=rule)["ood"]
+            found = msgspec.structs.asdict(context.scored(detector, image_threshold=rule).ood)
             assert [outcome.cell(detector, title, column=name) for name in ("BA", "TPR", "TNR")] == [
                 found["ba"],
                 found["tpr"],
@@ -181,7 +181,7 @@ def test_the_oracle_is_optimal_on_the_id_images(context) -> None:
     objects, raw = context.objects("id"), context.raw("atss", "id")
     matches = greedy(raw, objects, 0.1, zero_id_misses=True)
     counts = objects.counts(raw.images)
-    best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches, counts, 0.1)
+    best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches.state, matches.iou, counts, 0.1)
     for label, name in enumerate(context.classes):
         v, oracle, gap = (outcome.cell("atss", name, column=title) for title in ("v on val", "v on ID", "difference"))
         assert oracle == (raw.score[best.last[label]] if best.any_tp[label] and counts[label] else None)
@@ -202,7 +202,7 @@ def test_bins_hold_every_image_once(context) -> None:
 
 def test_components_and_improvements_are_what_a_scoring_gives(context) -> None:
     outcome = perform(find("components"), context)
-    figures = context.scored("atss")
+    figures = context.scored("atss").to_json()
     assert outcome.cell("atss", column="DAQ") == figures["daq"]
     assert outcome.cell("atss", column="FN_T") == figures["shift"]["lrp_fn"]
     with pytest.raises(SaodError, match="f-rcnn-short"):

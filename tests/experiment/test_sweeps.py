@@ -85,7 +85,7 @@ def test_u_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen,
     context = ExperimentContext(store, ScoreSettings.of(**chosen, image_threshold=rule), ["d"])
     values = [-1.0, *thresholds.image_thresholds(context, "d")[::4], 2e12]
     for u, found in zip(values, over_image_thresholds(context, "d", values), strict=True):
-        assert same([found[name] for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
+        assert same([getattr(found, name) for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
     shutil.rmtree(folder)
 
 
@@ -113,7 +113,9 @@ def test_v_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen)
     context = ExperimentContext(store, ScoreSettings.of(**chosen), ["d"])
     values = thresholds.detection_thresholds()[::4]
     for v, found in zip(values, over_detection_thresholds(context, "d", values), strict=True):
-        assert same([found[name] for name in PATHS], picked(scored(store, **chosen | {"detection_threshold": repr(v)})))
+        assert same(
+            [getattr(found, name) for name in PATHS], picked(scored(store, **chosen | {"detection_threshold": repr(v)}))
+        )
     shutil.rmtree(folder)
 
 

@@ -12,6 +12,7 @@ import msgspec
 from saod_ray.errors import SaodError, some
 from saod_ray.experiment import paper
 from saod_ray.report.results import encoded
+from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.store.cache import content_key
 
@@ -51,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     paper: str
     shows: str
     use_case: str
-    settings: dict[str, Any]
+    settings: SettingsRecord
     detectors: list[str]
     partial: bool
     key: str
@@ -122,7 +123,7 @@ def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> O
         paper=experiment.paper,
         shows=experiment.shows,
         use_case=use_case,
-        settings=context.settings.model_dump(mode="json"),
+        settings=msgspec.convert(context.settings.model_dump(mode="json"), SettingsRecord),
         detectors=list(context.detectors),
         partial=context.partial,
         key=key,

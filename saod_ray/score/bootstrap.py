@@ -1,4 +1,4 @@
-"""How sure the figures are: a bootstrap over images with thresholds and calibrators held fixed.
+"""How certain the results are: a bootstrap over images with thresholds and calibrators held fixed.
 
 A resample draws, with replacement, as many images as there are: from id, whose corrupted copies follow their originals,
 and from ood. Nothing is matched again: every figure is a function of sums over images, and a resample weighs each
@@ -112,7 +112,7 @@ def _weighted(row: Array, image: Array, values: Array, weights: Array, rows: int
 
 
 def _statistics(parts: Parts, objects: GroundTruth, weights: Array, bins: int) -> list[Statistics]:
-    """The statistics of each replicate; `weights` has a row an image."""
+    """The statistics of each replicate; `weights` has one row per image."""
     shape = (objects.classes, bins + 1)
     cells = _weighted(parts.cell, parts.image, parts.values, weights, shape[0] * shape[1])
     on_image = np.repeat(np.arange(len(objects.image_ids)), np.diff(objects.start))

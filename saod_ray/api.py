@@ -312,6 +312,8 @@ def _run_command(args: list[str]) -> None:
             code = cli.main(args=["run", *args], prog_name="saod-ray", standalone_mode=False)
         except click.ClickException as error:
             raise SaodError(error.format_message()) from error
+        except click.Abort as error:
+            raise KeyboardInterrupt from error
     if code not in (0, 2, None):
         raise SaodError(f"`saod-ray run {' '.join(args)}` ended with exit code {code}.")
 

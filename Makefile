@@ -37,7 +37,7 @@ docs: setup
 	@echo build/site/index.html
 
 # about an hour; docs/performance.md has what they print
-BENCHMARKS := score ap import_json shards bootstrap sweeps corruptions objects365 detect shapes stream simulate serve
+BENCHMARKS := score reducers ap import_json shards bootstrap sweeps corruptions objects365 detect shapes stream simulate serve
 
 bench: $(addprefix bench-,$(BENCHMARKS))
 

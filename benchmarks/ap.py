@@ -56,7 +56,7 @@ def ours(uri: str, out: str) -> None:
     store = Store.open(uri)
     objects = split.ground_truth(store, "id")
     figures = ap.accuracy(split.load(store, "a", "id", objects), objects, zero_id_misses=True)
-    Path(out).write_text(json.dumps(figures["ap"]))
+    Path(out).write_text(json.dumps(figures.ap))
 
 
 def main() -> None:

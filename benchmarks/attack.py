@@ -74,7 +74,7 @@ class Attack:
         resamples = Bootstrap(10, 0)
         benchmark = Benchmark(Store.open(self.store.uri), ScoreSettings(), False, resamples)
         scored = benchmark.score(DETECTORS)
-        self.expected = {name: result.figures for name, result in scored.items()}
+        self.expected = {name: entry.result for name, entry in scored.items()}
         value = results(benchmark.store, benchmark.settings, scored, False, resamples)
         self.store.folder.put("results.json", encoded(value))
         for name, result in scored.items():
@@ -120,7 +120,7 @@ class Attack:
             shutil.rmtree(self.path("cache"), ignore_errors=True)
         store = Store.open(self.store.uri)
         scored = Benchmark(store, ScoreSettings()).score(DETECTORS)
-        if {name: result.figures for name, result in scored.items()} == self.expected:
+        if {name: entry.result for name, entry in scored.items()} == self.expected:
             return True
         return bool(verify(store, DETECTORS).problems)
 

@@ -20,10 +20,13 @@ class Cost:
         return f"{self.cpu:7.2f} CPU-s  {self.wall:7.2f} s  {self.gib:5.2f} GiB"
 
 
-def cost_of(*command: object) -> Cost:
-    """Run a command to its end; its output is thrown away unless it fails."""
+def cost_of(*command: object, checkout: Path | None = None) -> Cost:
+    """Run a command to its end, with the code of another checkout if one is given; output is dropped unless it fails."""
     began = time.monotonic()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    env = {**os.environ, "PYTHONPATH": str(checkout)} if checkout is not None else None
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=checkout, env=env
+    )
     assert process.stdout is not None
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -33,8 +36,8 @@ def cost_of(*command: object) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, time.monotonic() - began, usage.ru_maxrss / 2**20)
 
 
-def saod_ray(*args: object) -> Cost:
-    return cost_of(sys.executable, "-m", "saod_ray", *args)
+def saod_ray(*args: object, checkout: Path | None = None) -> Cost:
+    return cost_of(sys.executable, "-m", "saod_ray", *args, checkout=checkout)
 
 
 def python(code: str, *args: object) -> Cost:

@@ -2,6 +2,9 @@
 
 The peer measured beside it is pycocotools doing one of the several matchings that a published evaluation consists of:
 loading 10,000 test images' detections as JSON and matching them at one IoU threshold.
+
+`--against DIR` compares with another checkout of this repository instead: both score the same store in turns, and the
+ratios of their CPU-seconds are printed, with the smallest of each side over the rounds.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from pathlib import Path
 
 from benchmarks import ap, generate
 from benchmarks.measure import Cost, cost_of, python, saod_ray, workspace
@@ -30,32 +34,31 @@ run.accumulate()
 """
 
 
+AGAIN = {
+    "calibrator isotonic": ["--calibrator", "isotonic"],
+    "calibrator histogram": ["--calibrator", "histogram"],
+    "tau 0.5": ["--tau", "0.5"],
+    "aggregate top-5": ["--aggregate", "top-5"],
+    "the same again": [],
+}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=list(generate.SIZES), default="full")
     parser.add_argument("--no-peer", action="store_true", help="skip the minute that pycocotools takes")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to compare with")
+    parser.add_argument("--rounds", type=int, default=3, help="of --against")
     options = parser.parse_args()
-    place = workspace(f"score-{options.scale}")
-    if not (place / "store" / "ledger" / "a" / "ood").exists():
-        shutil.rmtree(place, ignore_errors=True)
-        cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", options.scale)
-    store = Store.open(str(place / "store"))
-    count = sum(shard.detections for split in store.splits for shard in store.shards("a", split))
-    saod_ray("score", store.uri, "--partial")  # compiles the kernels on a machine that has not yet
-    shutil.rmtree(place / "store" / "cache")
-    print(f"{count:,} detections on {sum(s.images for x in store.splits for s in store.shards('a', x)):,} images")
+    store, count = prepared(options.scale)
+    if options.against is not None:
+        compare(Path(store.uri).resolve(), options.against.resolve(), options.rounds)
+        return
     cold = saod_ray("score", store.uri)
     print(f"first scoring               {cold}   {count / cold.cpu:12,.0f} detections per CPU-second")
-    again: dict[str, Cost] = {}
-    for name, args in {
-        "calibrator isotonic": ["--calibrator", "isotonic"],
-        "calibrator histogram": ["--calibrator", "histogram"],
-        "tau 0.5": ["--tau", "0.5"],
-        "aggregate top-5": ["--aggregate", "top-5"],
-        "the same again": [],
-    }.items():
-        again[name] = saod_ray("score", store.uri, *args)
-        print(f"again, {name:21}{again[name]}   {again[name].cpu / cold.cpu:5.2f} of the first")
+    for name, args in AGAIN.items():
+        again = saod_ray("score", store.uri, *args)
+        print(f"again, {name:21}{again}   {again.cpu / cold.cpu:5.2f} of the first")
     official = OFFICIAL_DETECTIONS / OFFICIAL_CPU
     print(
         f"stated for the published evaluation: {OFFICIAL_CPU:.0f} CPU-s and {OFFICIAL_GIB:.0f} GiB for {OFFICIAL_DETECTIONS:,}"
@@ -71,6 +74,37 @@ def main() -> None:
         print(
             f"  ratio in detections per CPU-second (all of the scoring against one matching): {count / cold.cpu / rate:.0f}"
         )
+
+
+def prepared(scale: str) -> tuple[Store, int]:
+    """The store without a cache, kernels compiled, and its number of detections."""
+    place = workspace(f"score-{scale}")
+    if not (place / "store" / "ledger" / "a" / "ood").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", scale)
+    store = Store.open(str(place / "store"))
+    count = sum(shard.detections for split in store.splits for shard in store.shards("a", split))
+    saod_ray("score", store.uri, "--partial")  # compiles the kernels on a machine that has not yet
+    shutil.rmtree(place / "store" / "cache")
+    print(f"{count:,} detections on {sum(s.images for x in store.splits for s in store.shards('a', x)):,} images")
+    return store, count
+
+
+def compare(store: Path, other: Path, rounds: int) -> None:
+    """Both sides in turns, each from an empty cache of its own."""
+    sides = {"here": Path.cwd(), "there": other}
+    costs: dict[str, dict[str, list[Cost]]] = {}
+    shutil.rmtree(store / "cache", ignore_errors=True)
+    saod_ray("score", store, checkout=other)  # compiles the kernels there
+    for number in range(rounds):
+        for side in list(sides)[:: 1 if number % 2 else -1]:
+            shutil.rmtree(store / "cache", ignore_errors=True)
+            for name, args in {"first scoring": [], **AGAIN}.items():
+                cost = saod_ray("score", store, *args, checkout=sides[side])
+                costs.setdefault(name, {}).setdefault(side, []).append(cost)
+    for name, by_side in costs.items():
+        here, there = (min(by_side[side], key=lambda cost: cost.cpu) for side in sides)
+        print(f"{name:24} here {here}   there {there}   {here.cpu / there.cpu:5.2f} of its CPU-seconds")
 
 
 if __name__ == "__main__":

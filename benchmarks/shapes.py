@@ -36,8 +36,8 @@ def table() -> list[dict[str, object]]:
         row: dict[str, object] = {"detector": entry.name}
         for source in ("val", "id"):
             split, objects = detected(detector, built.manifest(source), case.root)
-            figures = accuracy(split, objects, zero_id_misses=False)
-            row |= {f"AP {source}": figures["ap"], f"AP50 {source}": figures["ap50"]}
+            overall = accuracy(split, objects, zero_id_misses=False).overall
+            row |= {f"AP {source}": overall.ap, f"AP50 {source}": overall.ap50}
             if source == "val":
                 sure = split.select(split.score >= LEAST)
                 matches = greedy(sure, objects, TAU, zero_id_misses=False)

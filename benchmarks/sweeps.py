@@ -16,15 +16,17 @@ from benchmarks.measure import Cost, cost_of, python, saod_ray, workspace
 SWEEP = """
 import sys
 from saod_ray.config import ScoreSettings
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.sweep import {function}
 from saod_ray.experiment.thresholds import {values}
 from saod_ray.store.store import Store
-desk = Desk(Store.open(sys.argv[1]), ScoreSettings(), ["a"])
-found = {function}(desk, "a", {call})
+context = ExperimentContext(Store.open(sys.argv[1]), ScoreSettings(), ["a"])
+found = {function}(context, "a", {call})
 assert len(found) == 21
 """
-OVER_U = SWEEP.format(function="over_image_thresholds", values="image_thresholds", call='image_thresholds(desk, "a")')
+OVER_U = SWEEP.format(
+    function="over_image_thresholds", values="image_thresholds", call='image_thresholds(context, "a")'
+)
 OVER_V = SWEEP.format(
     function="over_detection_thresholds", values="detection_thresholds", call="detection_thresholds()"
 )

@@ -1,3 +1,57 @@
-"""saod-ray: benchmark self-aware object detectors."""
+"""saod-ray: benchmark self-aware object detectors.
+
+`import saod_ray as saod` is light: everything else is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from saod_ray.api import BenchmarkStore, leaderboard, open, report, run, score
+    from saod_ray.detect.detections import Detections, Detector
+    from saod_ray.errors import SaodError
+    from saod_ray.score.metrics import metric
+    from saod_ray.score.results import BenchmarkResult, DetectorResult
+    from saod_ray.selfaware import SelfAware
+
+__all__ = [
+    "BenchmarkResult",
+    "BenchmarkStore",
+    "Detections",
+    "Detector",
+    "DetectorResult",
+    "SaodError",
+    "SelfAware",
+    "leaderboard",
+    "metric",
+    "open",
+    "report",
+    "run",
+    "score",
+]
+
+_HOMES = {
+    **dict.fromkeys(("BenchmarkStore", "leaderboard", "open", "run"), "saod_ray.api"),
+    **dict.fromkeys(("BenchmarkResult", "DetectorResult"), "saod_ray.score.results"),
+    **dict.fromkeys(("Detections", "Detector"), "saod_ray.detect.detections"),
+    "SaodError": "saod_ray.errors",
+    "SelfAware": "saod_ray.selfaware",
+    "metric": "saod_ray.score.metrics",
+}
+_CALLABLE = ("report", "score")  # packages that are functions, too
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CALLABLE:
+        return import_module(f"saod_ray.{name}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'saod_ray' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -20,12 +20,12 @@ from saod_ray.score import calibrators, thresholds
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.lrp import optimal_thresholds
-from saod_ray.score.matching import FP, TP, greedy
-from saod_ray.score.objects import Objects
+from saod_ray.score.matching import FP, TP, greedy, zero_id_rule
+from saod_ray.score.objects import GroundTruth
 from saod_ray.score.order import class_order
-from saod_ray.score.split import Split
+from saod_ray.score.split import SplitDetections
 from saod_ray.score.uncertainty import Range
-from saod_ray.store.seals import is_intact, sealed
+from saod_ray.store.seals import KEY, is_intact, sealed
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Image
@@ -54,7 +54,7 @@ class _Head(msgspec.Struct, frozen=True):
     format: int
 
 
-class _File(_Head, frozen=True):
+class SelfAwareFile(_Head, frozen=True):
     """The JSON form. A threshold of null keeps nothing of its class, -1 everything; null calibrates nothing."""
 
     detector: str
@@ -73,7 +73,7 @@ class _File(_Head, frozen=True):
 
 def _refuse_changed(value: dict[str, Any]) -> None:
     """Refuse a file that is not what was written; one of the format before digests has none of their keys."""
-    keys = {field.name for field in msgspec.structs.fields(_File)} - {"digest", "fitted_on"}
+    keys = {field.name for field in msgspec.structs.fields(SelfAwareFile)} - {"digest", "fitted_on"}
     if not (set(value) == keys if value.get("format") == WITHOUT_DIGEST else is_intact(value)):
         raise SaodError("it is damaged or was changed since it was written")
 
@@ -102,29 +102,39 @@ class SelfAware:
         (name,) = opened.choose([detector])
         return cls.of_json(Benchmark(opened, ScoreSettings.of(**settings), partial).score([name])[name].selfaware)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value that `of_json` reads."""
-        mine = self._known()
+    def to_file(self) -> SelfAwareFile:
+        """What `save` writes and `load` reads."""
+        identity = self._known()
         values = [None if np.isnan(v) else float(v) for v in self.detection_thresholds]
-        file = _File(
+        file = SelfAwareFile(
             format=FORMAT,
-            **mine._replace(classes=list(mine.classes), fitted_on=dict(mine.fitted_on))._asdict(),  # type: ignore[arg-type]
+            detector=identity.detector,
+            fingerprint=identity.fingerprint,
+            origin=identity.origin,
+            use_case=identity.use_case,
+            classes=list(identity.classes),
+            fitted_on=dict(identity.fitted_on),
             settings=self.settings.model_dump(mode="json"),
             image_threshold=self.image_threshold,
-            detection_thresholds=dict(zip(mine.classes, values, strict=True)),
-            calibrators=dict(zip(mine.classes, self.calibrators, strict=True)),
+            detection_thresholds=dict(zip(identity.classes, values, strict=True)),
+            calibrators=dict(zip(identity.classes, self.calibrators, strict=True)),
             ranges=self.ranges,
         )
-        return sealed(msgspec.to_builtins(file))
+        return msgspec.structs.replace(file, digest=sealed(msgspec.to_builtins(file))[KEY])
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value that `of_json` reads."""
+        value: dict[str, Any] = msgspec.to_builtins(self.to_file())
+        return value
 
     @classmethod
     def of_json(cls, value: Any) -> SelfAware:
         """What `to_json` gave; anything else is refused with what is wrong about it."""
         try:
-            number = msgspec.convert(value, _Head).format
+            number = value.format if isinstance(value, SelfAwareFile) else msgspec.convert(value, _Head).format
             if number not in (FORMAT, WITHOUT_DIGEST):
                 raise SaodError(f"it is of format {number}, and format {FORMAT} is what is read here")
-            file = msgspec.convert(value, _File)
+            file = value if isinstance(value, SelfAwareFile) else msgspec.convert(value, SelfAwareFile)
             settings = ScoreSettings.of(**file.settings)
             v = [file.detection_thresholds[name] for name in file.classes]
             functions = [file.calibrators[name] for name in file.classes]
@@ -201,15 +211,19 @@ class SelfAware:
         column = sums[:, many - 1 if many <= unc.KEPT else 0]
         return float(unc.aggregated(self.settings.aggregate, column, count)[0])
 
-    def predict(self, images: Sequence[Image], detector: Detector | None = None) -> list[Verdict]:
-        """The verdicts on images: files, or RGB arrays. Without a detector, that which this one was fitted for is built.
+    def predict(self, images: Image | Sequence[Image], detector: Detector | None = None) -> list[Verdict]:
+        """The verdicts on images: files, or RGB arrays; a single one is a list of one.
+
+        Without a detector, that which this one was fitted for is built.
 
         Refuses a detector with other weights, config or classes.
         """
         from saod_ray.predict.predictor import Predictor, Setup
 
-        made = Setup.of(self).predictor() if detector is None else Predictor(self, detector)
-        return made.verdicts(images)
+        is_single = isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.ndim <= 3)
+        listed = cast("Sequence[Image]", [images] if is_single else images)
+        predictor = Setup.of(self).predictor() if detector is None else Predictor(self, detector)
+        return predictor.verdicts(listed)
 
     def refuse_other(self, spec: DetectorSpec) -> None:
         """Refuse a detector that is not the one whose detections this was fitted on."""
@@ -255,14 +269,14 @@ class SelfAware:
             return detected & (uncertainty <= self.image_threshold)
         return detected & (uncertainty < self.image_threshold)
 
-    def keeps(self, split: Split, accepted: Array) -> Array:
+    def keeps(self, split: SplitDetections, accepted: Array) -> Array:
         """A mask of the detections that reach their class's threshold on accepted images (a mask by position)."""
         on_accepted = np.repeat(accepted[split.images], np.diff(split.offsets))
         mask: Array = on_accepted & (split.score >= self.detection_thresholds[split.label])
         return mask
 
 
-def calibrated(split: Split, functions: list[Calibrator | None]) -> Split:
+def calibrated(split: SplitDetections, functions: list[Calibrator | None]) -> SplitDetections:
     """The same detections with each class's calibrator applied to its scores."""
     return split.with_score(calibrated_scores(split.label, split.score, functions))
 
@@ -288,18 +302,23 @@ def image_threshold(inside: Array, outside: Array, rule: str) -> float:
     return float(rule)
 
 
-def detection_thresholds(pseudo_id: Split, objects: Objects, settings: ScoreSettings) -> Array:
+def detection_thresholds(pseudo_id: SplitDetections, objects: GroundTruth, settings: ScoreSettings) -> Array:
     """v per class from raw detections on pseudo-ID images."""
     if settings.detection_threshold != "lrp":
         return np.full(objects.classes, float(settings.detection_threshold))
     paper = settings.conventions == "paper"
     tau = settings.tau if paper else FIT_TAU
-    matches = greedy(pseudo_id, objects, tau, zero_id_misses=not paper)
+    matches = greedy(pseudo_id, objects, tau, zero_id_misses=zero_id_rule(settings.conventions))
     return optimal_thresholds(pseudo_id.label, pseudo_id.score, matches, objects.counts(pseudo_id.images), tau)
 
 
 def fit_calibrators(
-    pseudo_id: Split, objects: Objects, v: Array, settings: ScoreSettings, tau: float, after_paper: bool = False
+    pseudo_id: SplitDetections,
+    objects: GroundTruth,
+    v: Array,
+    settings: ScoreSettings,
+    tau: float,
+    after_paper: bool = False,
 ) -> list[Calibrator | None]:
     """One calibrator a class from the detections that survive v; no image is rejected.
 
@@ -308,7 +327,8 @@ def fit_calibrators(
     paper = settings.conventions == "paper"
     limit = v[pseudo_id.label]
     kept = pseudo_id.select(pseudo_id.score >= limit if paper else ~(pseudo_id.score < limit))
-    matches = greedy(kept, objects, tau, zero_id_misses=not (paper or after_paper))
+    misses = not after_paper and zero_id_rule(settings.conventions)
+    matches = greedy(kept, objects, tau, zero_id_misses=misses)
     order, start = class_order(kept.label, kept.score, objects.classes)
     known = objects.counts(kept.images) > 0
     fitted: list[Calibrator | None] = []

@@ -9,8 +9,8 @@ import polars as pl
 from hypothesis import strategies as st
 
 from saod_ray.data.manifest import IMAGES, OBJECTS, Manifest
-from saod_ray.score.objects import Objects
-from saod_ray.score.split import Split
+from saod_ray.score.objects import GroundTruth
+from saod_ray.score.split import SplitDetections
 
 Row = dict[str, Any]
 
@@ -62,7 +62,7 @@ def scenes(
     return image_ids, objects, [detections[k] for k in order]
 
 
-def objects_of(image_ids: list[int], objects: list[Row], classes: int) -> Objects:
+def objects_of(image_ids: list[int], objects: list[Row], classes: int) -> GroundTruth:
     images = {
         "image_id": image_ids,
         "source_id": image_ids,
@@ -79,10 +79,12 @@ def objects_of(image_ids: list[int], objects: list[Row], classes: int) -> Object
         "area": [float(o["area"]) for o in objects],
         "crowd": [bool(o["crowd"]) for o in objects],
     }
-    return Objects.of(Manifest(pl.DataFrame(images, schema=IMAGES), pl.DataFrame(table, schema=OBJECTS)), classes)
+    return GroundTruth.from_manifest(
+        Manifest(pl.DataFrame(images, schema=IMAGES), pl.DataFrame(table, schema=OBJECTS)), classes
+    )
 
 
-def split_of(objects: Objects, detections: list[Row]) -> Split:
+def split_of(objects: GroundTruth, detections: list[Row]) -> SplitDetections:
     """The split that these detections, in this order, are; every image has a row."""
     ids = objects.image_ids.tolist()
     rows = sorted(detections, key=lambda d: ids.index(d["image"]))
@@ -92,4 +94,4 @@ def split_of(objects: Objects, detections: list[Row]) -> Split:
     label = np.array([d["label"] for d in rows], np.int16)
     size = np.ascontiguousarray(bbox[:, 2:])
     score = np.array([d["score"] for d in rows], float)
-    return Split.of(np.arange(len(ids)), offsets, label, score, box, size, objects)
+    return SplitDetections.from_boxes(np.arange(len(ids)), offsets, label, score, box, size, objects)

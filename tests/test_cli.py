@@ -147,12 +147,13 @@ def test_names_are_shown_as_text(copy) -> None:
     from rich.console import Console
 
     from saod_ray.report.table import result_table
+    from saod_ray.score.results import BenchmarkResult
 
     value = json.loads(saod_ray("score", copy, "--json").stdout)
     value["use_case"] = "a[/b] [red]x"
     value["detectors"] = {"[bold]d": value["detectors"]["toy"]}
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(result_table(value))
+    console.print(result_table(BenchmarkResult.from_json(value)))
     text = console.export_text()
     assert "a[/b] [red]x, official" in text and "[bold]d" in text
 

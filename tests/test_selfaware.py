@@ -16,7 +16,7 @@ def test_what_is_written_is_what_is_read(golden_store, tmp_path, calibrator, con
     written = Benchmark(golden_store, settings).score(["toy"])["toy"].selfaware
     (tmp_path / "toy.json").write_bytes(encoded(written))  # keys sorted, as the command writes it
     read = SelfAware.load(tmp_path / "toy.json")
-    assert read.to_json() == written
+    assert read.to_file() == written
     assert read.settings == settings
 
 

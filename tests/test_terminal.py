@@ -56,7 +56,7 @@ def in_a_terminal(columns: int, *args: object, **more: str) -> str:
 def test_tables_fit_the_terminal(store, columns) -> None:
     shown = in_a_terminal(columns, "score", store, "--bootstrap", 20)
     lines = [ESCAPE.sub("", line) for line in shown.replace("\r", "").split("\n")]
-    table = lines[: next(k for k, line in enumerate(lines) if line.startswith("All figures"))]
+    table = lines[: next(k for k, line in enumerate(lines) if line.startswith("All results"))]
     assert max(map(len, table)) <= columns
     heads = next(line.split() for line in table if "DAQ" in line and "LaECE_T" in line)
     assert tuple(heads) == COLUMNS

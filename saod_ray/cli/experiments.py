@@ -80,7 +80,7 @@ def _experiments(
     from saod_ray.store.store import Store
 
     try:
-        from saod_ray.experiment.desk import Desk
+        from saod_ray.experiment.context import ExperimentContext
         from saod_ray.experiment.experiment import perform
         from saod_ray.experiment.showing import figure_files
     except ModuleNotFoundError as error:
@@ -89,16 +89,16 @@ def _experiments(
     outcomes, refused = [], {}
     now = ""
     with terminal.progress(lambda: f"experiment {now}") as progress:
-        desk = Desk(opened, last_settings(opened), opened.choose(detectors), partial)
+        context = ExperimentContext(opened, last_settings(opened), opened.choose(detectors), partial)
         for done, each in enumerate(chosen):
             now = each.name
             progress(done, len(chosen))
             try:
-                outcomes.append(perform(each, desk))
+                outcomes.append(perform(each, context))
             except SaodError as error:
                 refused[each.name] = str(error)
                 continue
-            for file, content in figure_files(outcomes[-1], desk) if figures is not None else ():
+            for file, content in figure_files(outcomes[-1], context) if figures is not None else ():
                 Folder(str(figures)).put_if_other(f"{each.name}/{file}", content)
     if not outcomes:
         raise SaodError(next(iter(refused.values())))

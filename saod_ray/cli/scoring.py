@@ -9,13 +9,16 @@ import click
 
 from saod_ray.cli import terminal
 from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, numbers
-from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from saod_ray.config import ScoreSettings
     from saod_ray.data.images import ImageLimits
     from saod_ray.files import Folder
     from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.score.metrics import CustomMetric
+    from saod_ray.score.results import BenchmarkResult
     from saod_ray.store.store import Store
 
 
@@ -40,6 +43,8 @@ CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "tempera
               help="As published, or as the paper defines it.")  # fmt: skip
 @click.option("--daq-weights", default="1,1,1", callback=numbers, show_default=True, help="Of BA, IDQ and IDQ_T.")
 @click.option("--idq-weights", default="0.5,0.5", callback=numbers, show_default=True, help="Of 1-LRP and 1-LaECE.")
+@click.option("--metric", "metrics", multiple=True, metavar="MODULE:FUNCTION",
+              help="Add a metric of your own, declared with @saod_ray.metric; may be repeated.")  # fmt: skip
 @click.option("--partial", is_flag=True, help="Score a store in which images are missing, and say so.")
 @click.option("--bootstrap", type=click.IntRange(0), default=0, show_default=True, metavar="N",
               help="Resample the images N times for 95 % intervals; 1000 are usual.")  # fmt: skip
@@ -52,6 +57,7 @@ CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "tempera
 def score(
     store: str,
     detectors: list[str] | None,
+    metrics: tuple[str, ...],
     partial: bool,
     address: str | None,
     bootstrap: int,
@@ -60,19 +66,25 @@ def score(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Compute every figure from STORE's detections. No inference."""
+    """Compute every metric from STORE's detections. No inference."""
+    import gc
+
+    gc.disable()  # arrays go when their last reference does; looking for cycles would take a tenth of a scoring
+
     from saod_ray.config import ScoreSettings
     from saod_ray.files import Folder, check_target
     from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.score.metrics import find_metric
     from saod_ray.store.store import Store
 
+    own_metrics = [find_metric(target) for target in metrics]
     chosen = ScoreSettings.of(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
     target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
-    scored(opened, opened.choose(detectors), chosen, partial, target, as_json, resamples, address)
+    scored(opened, opened.choose(detectors), chosen, partial, target, as_json, resamples, address, own_metrics)
 
 
 def scored(
@@ -84,9 +96,11 @@ def scored(
     as_json: bool,
     resamples: Bootstrap | None = None,
     address: str | None = None,
+    metrics: Sequence[CustomMetric] = (),
 ) -> None:
     """Score (on a cluster, where there is one), write and show."""
-    from saod_ray.report.results import encoded, results
+    from saod_ray.api import score_benchmark
+    from saod_ray.report.results import encoded
     from saod_ray.score.benchmark import Benchmark
 
     with terminal.progress(f"scoring {', '.join(names)}") as progress:
@@ -97,32 +111,31 @@ def scored(
             with connected(address):
                 score_ahead(opened, names, chosen, partial, resamples, progress)
         benchmark = Benchmark(opened, chosen, partial, resamples)
-        scored = benchmark.score(names, progress)
-    value = results(benchmark.store, chosen, scored, partial, resamples)
+        value, scored = score_benchmark(benchmark, names, metrics, progress)
     text = encoded(value)
     folder, file = target
     folder.put_if_other(file, text)
-    for name, each in scored.items():
-        folder.put_if_other(f"selfaware/{name}.json", encoded(each.selfaware))
+    for name, entry in scored.items():
+        folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
     if as_json:
         click.echo(text, nl=False)
         return
     _print_results(value, f"{folder.uri.rstrip('/')}/{file}")
 
 
-def _print_results(value: dict[str, Any], path: str) -> None:
+def _print_results(results: BenchmarkResult, path: str) -> None:
     from saod_ray.report.table import result_table
 
     console = terminal.stdout()
-    console.print(result_table(value))
-    for name, each in value["detectors"].items():
-        failed = {split: c["failed"] for split, c in each["coverage"].items() if c["failed"]}
-        missing = {split: c["missing"] for split, c in each["coverage"].items() if c.get("missing")}
+    console.print(result_table(results))
+    for name, result in results.detectors.items():
+        failed = {split: counts.failed for split, counts in result.coverage.items() if counts.failed}
+        missing = {split: counts.missing_count for split, counts in result.coverage.items() if counts.missing_count}
         for what, counts in (("failed", failed), ("missing", missing)):
             if counts:
                 listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
                 click.echo(f"{name}: images {what}: {listed}.", err=True)
-    click.echo(f"All figures: {path}", err=True)
+    click.echo(f"All results: {path}", err=True)
 
 
 @click.command()
@@ -155,22 +168,7 @@ def reported(
     opened: Store, out: Path | None, data: str | None, figures: Path | None, limits: ImageLimits | None = None
 ) -> str:
     """Write the report and say where it is."""
-    from saod_ray.data.images import OTHERS_IMAGES
-    from saod_ray.files import Folder
+    from saod_ray.api import write_report
 
-    try:
-        from saod_ray.experiment.showing import stored
-        from saod_ray.report import page
-        from saod_ray.report.data import gather
-        from saod_ray.report.figures import chosen_first
-    except ModuleNotFoundError as error:
-        raise SaodError(f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
     with terminal.progress("making the report") as progress:
-        gathered = gather(opened, progress)
-        experiments = stored(gathered.benchmark, chosen_first(gathered))
-        made = page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
-        for name, content in page.separate_files(gathered, experiments) if figures is not None else ():
-            Folder(str(figures)).put_if_other(name, content)
-    folder, file = (opened.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
-    folder.put_if_other(file, made)
-    return folder.shown(file) if out is None else str(out)
+        return write_report(opened, out, data, figures, progress, limits)

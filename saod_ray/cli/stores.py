@@ -121,14 +121,14 @@ def diff(
             comparing.Side.of(store, list(names), partial, resamples, stage(f"scoring {', '.join(names)}"))
             for store, names in zip((mine, theirs), zip(*pairs, strict=True), strict=True)
         )
-    value = comparing.compared(a, b, pairs, resamples)
+    difference = comparing.compared(a, b, pairs, resamples)
     if as_json:
-        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        click.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
         return
     console = terminal.stdout()
-    for pair in value["pairs"]:
-        console.print(comparing.diff_table(pair, value))
-    for line in comparing.remarks(value):
+    for pair in difference.pairs:
+        console.print(comparing.diff_table(pair, difference))
+    for line in comparing.remarks(difference):
         click.echo(line)
 
 

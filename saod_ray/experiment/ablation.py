@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import having
-from saod_ray.report.table import COLUMNS, figure
+from saod_ray.experiment.sweep import with_splits
+from saod_ray.score.metrics import built_in
 
 WITHOUT = {"detection_threshold": "0.5", "calibrator": "none", "image_threshold": "tpr-0.95"}
 WITH = {"detection_threshold": "lrp", "calibrator": "linear", "image_threshold": "pseudo-ood"}
 SHOWN = {"lrp": "LRP-opt.", "tpr-0.95": "TPR 0.95", "pseudo-ood": "pseudo-OOD"}
-MEASURES = [each for each in COLUMNS if each.title in ("DAQ", "BA", "LaECE", "LRP", "LaECE_T", "LRP_T")]
+METRICS = built_in("daq", "ood.ba", "id.laece", "id.lrp", "shift.laece", "shift.lrp")
 
 
 def steps() -> list[dict[str, str]]:
@@ -20,15 +20,15 @@ def steps() -> list[dict[str, str]]:
     return [WITHOUT | dict(list(WITH.items())[:many]) for many in range(len(WITH) + 1)]
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """Four scorings a detector."""
-    chosen, lacking = having(desk, desk.detectors, "val", "pseudo-ood", "id")
+    chosen, lacking = with_splits(context, context.detectors, "val", "pseudo-ood", "id")
     yield from lacking
     for detector in chosen:
         for changes in steps():
-            scored = desk.scored(detector, **changes)
+            result = context.scored(detector, **changes)
             heads = (detector, *(SHOWN.get(text, text) for text in changes.values()))
-            yield Row(heads, tuple(figure(scored, each.path) for each in MEASURES))
+            yield Row(heads, tuple(metric.value(result) for metric in METRICS))
 
 
 EXPERIMENT = Experiment(
@@ -40,6 +40,6 @@ EXPERIMENT = Experiment(
     ),
     needs="detections on val, pseudo-ood and id; DAQ also those on ood and on the corrupted images.",
     heads=("detector", "v", "calibrator", "u"),
-    columns=tuple(Column(each.title, rising=each.rising) for each in MEASURES),
+    columns=tuple(Column(metric.title, rising=metric.is_higher_better) for metric in METRICS),
     rows=rows,
 )

@@ -6,30 +6,30 @@ from collections.abc import Iterator
 
 from saod_ray.config import val_shift
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row, Value
 
 
-def splits(desk: Desk) -> list[str]:
+def splits(context: ExperimentContext) -> list[str]:
     """The paper's columns: val and its corrupted copies, ID and its corrupted copies."""
-    shifted = [split for split in desk.store.splits if split.startswith("id-c")]
-    return ["val", *val_shift(desk.store.description.severities), "id", *shifted]
+    shifted = [split for split in context.store.splits if split.startswith("id-c")]
+    return ["val", *val_shift(context.store.description.severities), "id", *shifted]
 
 
-def columns(desk: Desk) -> tuple[Column, ...]:
+def columns(context: ExperimentContext) -> tuple[Column, ...]:
     """A column a split."""
-    return tuple(Column(split, "%", rising=True) for split in splits(desk))
+    return tuple(Column(split, "%", rising=True) for split in splits(context))
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a detector; a split that it does not have is undefined."""
-    without, extra = [], val_shift(desk.store.description.severities)
-    for detector in desk.detectors:
+    without, extra = [], val_shift(context.store.description.severities)
+    for detector in context.detectors:
         values: list[Value] = [
-            desk.accuracy(detector, split)["ap"] if desk.has(detector, split) else None for split in splits(desk)
+            context.accuracy(detector, split).ap if context.has(detector, split) else None for split in splits(context)
         ]
         yield Row((detector,), tuple(values))
-        without += [detector] * (not all(desk.has(detector, split) for split in extra))
+        without += [detector] * (not all(context.has(detector, split) for split in extra))
     if without:
         why = "corrupted copies of val are missing, incomplete or of other weights"
         yield Remark(f"{some(without, 9)}: {why}; `saod-ray run --with-val-shift` detects on them.")

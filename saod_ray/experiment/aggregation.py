@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
 AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
 KINDS = ("score", "determinant")
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row for 1 - score and, of a probabilistic detector, one for the determinant."""
     without = []
-    for detector in desk.detectors:
+    for detector in context.detectors:
         for kind in KINDS:
-            if kind in desk.kinds(detector):
-                yield Row((detector, kind), tuple(desk.auroc(detector, kind, each) for each in AGGREGATES))
+            if kind in context.kinds(detector):
+                yield Row((detector, kind), tuple(context.auroc(detector, kind, each) for each in AGGREGATES))
             else:
                 without.append(detector)
     if without:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import fitted_v, having, judged, pseudo_id, reaching
-from saod_ray.selfaware import calibrated, fit_calibrators
+from saod_ray.experiment.sweep import evaluated, fitted_v, pseudo_id, reaching, with_splits
+from saod_ray.selfaware import fit_calibrators
 
 # as the paper has them, then those of Kuzucu et al.
 KINDS = ("none", "linear", "histogram", "isotonic", "platt", "temperature")
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """Two rows a detector: LaECE and LRP. The detections are those that reach v."""
-    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    chosen, lacking = with_splits(context, context.detectors, "val", "id")
     yield from lacking
     for detector in chosen:
-        v = fitted_v(desk, detector, desk.settings)
-        known, kept = pseudo_id(desk, detector), reaching(desk.raw(detector, "id"), v)
+        v = fitted_v(context, detector, context.settings)
+        known, kept = pseudo_id(context, detector), reaching(context.raw(detector, "id"), v)
         found = []
         for kind in KINDS:
-            settings = desk.under(calibrator=kind).settings
-            functions = fit_calibrators(known, desk.objects("val"), v, settings, settings.tau)
-            found.append(judged(calibrated(kept, functions), desk.objects("id"), settings))
+            settings = context.under(calibrator=kind).settings
+            functions = fit_calibrators(known, context.objects("val"), v, settings, settings.tau)
+            found.append(evaluated(kept, functions, context.objects("id"), settings))
         for title in ("LaECE", "LRP"):
-            yield Row((detector, title), tuple(each[title.lower()] for each in found))
+            yield Row((detector, title), tuple(getattr(own, title.lower()) for own in found))
 
 
 EXPERIMENT = Experiment(

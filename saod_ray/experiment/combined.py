@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import having
+from saod_ray.experiment.sweep import with_splits
 
 KINDS = {
     "classification": "entropy",
@@ -18,15 +18,15 @@ KINDS = {
 }
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """Five rows a probabilistic detector."""
-    able = [name for name in desk.detectors if set(KINDS.values()) <= set(desk.kinds(name))]
-    chosen, lacking = having(desk, able, "val", "id", "ood")
+    able = [name for name in context.detectors if set(KINDS.values()) <= set(context.kinds(name))]
+    chosen, lacking = with_splits(context, able, "val", "id", "ood")
     yield from lacking
     for detector in chosen:
         for title, kind in KINDS.items():
-            yield Row((detector, title), (desk.auroc(detector, kind),))
-    others = [name for name in desk.detectors if name not in able]
+            yield Row((detector, title), (context.auroc(detector, kind),))
+    others = [name for name in context.detectors if name not in able]
     if others:
         yield Remark(f"{some(others, 9)}: no localisation uncertainty.")
 

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Row
-from saod_ray.report.table import figure
+from saod_ray.score.metrics import built_in
 
-OOD = {"BA": ("ood", "ba"), "TPR": ("ood", "tpr"), "TNR": ("ood", "tnr")}
-QUALITY = {"IDQ": "idq", "LaECE": "laece", "LRP": "lrp", "Loc": "lrp_loc", "FP": "lrp_fp", "FN": "lrp_fn"}
-PATHS: dict[str, tuple[str, ...]] = {
-    "DAQ": ("daq",),
-    **OOD,
-    **{title: ("id", key) for title, key in QUALITY.items()},
-    **{f"{title}_T": ("shift", key) for title, key in QUALITY.items()},
-}
-RISING = ("DAQ", *OOD, "IDQ", "IDQ_T")
+QUALITY = ("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn")
+METRICS = built_in(
+    "daq", "ood.ba", "ood.tpr", "ood.tnr", *(f"{part}.{name}" for part in ("id", "shift") for name in QUALITY)
+)
 
 
-def rows(desk: Desk) -> Iterator[Row]:
-    """A row a detector."""
-    for detector in desk.detectors:
-        found = desk.scored(detector)
-        yield Row((detector,), tuple(figure(found, path) for path in PATHS.values()))
+def rows(context: ExperimentContext) -> Iterator[Row]:
+    """One row per detector."""
+    for detector in context.detectors:
+        result = context.scored(detector)
+        yield Row((detector,), tuple(metric.value(result) for metric in METRICS))
 
 
 EXPERIMENT = Experiment(
@@ -32,6 +27,6 @@ EXPERIMENT = Experiment(
     shows="Evaluating self-aware object detectors, with the components of the LRP error: Loc, FP and FN are the average "
     "1 - IoU of TPs, 1 - precision and 1 - recall; _T is domain shift.",
     needs="detections on val, pseudo-ood, id, its corrupted versions and ood.",
-    columns=tuple(Column(title, "%", rising=title in RISING) for title in PATHS),
+    columns=tuple(Column(metric.title, "%", rising=metric.is_higher_better) for metric in METRICS),
     rows=rows,
 )

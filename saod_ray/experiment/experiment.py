@@ -12,12 +12,13 @@ import msgspec
 from saod_ray.errors import SaodError, some
 from saod_ray.experiment import paper
 from saod_ray.report.results import encoded
+from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.store.cache import content_key
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
-    from saod_ray.experiment.desk import Desk
+    from saod_ray.experiment.context import ExperimentContext
     from saod_ray.store.store import Store
 
 FORMAT = 2  # of the files: raise it when what any experiment computes changes
@@ -51,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     paper: str
     shows: str
     use_case: str
-    settings: dict[str, Any]
+    settings: SettingsRecord
     detectors: list[str]
     partial: bool
     key: str
@@ -86,43 +87,45 @@ class Experiment:
     paper: str
     shows: str
     needs: str
-    columns: tuple[Column, ...] | Callable[[Desk], tuple[Column, ...]]
-    rows: Callable[[Desk], Iterable[Row | Remark]]
+    columns: tuple[Column, ...] | Callable[[ExperimentContext], tuple[Column, ...]]
+    rows: Callable[[ExperimentContext], Iterable[Row | Remark]]
     heads: tuple[str, ...] = ("detector",)
-    charts: Callable[[Desk, Outcome], dict[str, Spec]] | None = None
+    charts: Callable[[ExperimentContext, Outcome], dict[str, Spec]] | None = None
 
 
-def perform(experiment: Experiment, desk: Desk) -> Outcome:
+def perform(experiment: Experiment, context: ExperimentContext) -> Outcome:
     """What the store holds of this experiment if nothing it depends on changed; else it is computed and put there."""
-    key = key_of(experiment.name, desk.store, desk.settings, desk.detectors, desk.partial)
-    known = read(desk.store, experiment.name)
+    key = key_of(experiment.name, context.store, context.settings, context.detectors, context.partial)
+    known = read(context.store, experiment.name)
     if known is not None and known.key == key:
         return known
-    made = _computed(experiment, desk, key)
-    desk.store.folder.put_if_other(_file(experiment.name), made.json())
+    made = _computed(experiment, context, key)
+    context.store.folder.put_if_other(_file(experiment.name), made.json())
     return made
 
 
-def _computed(experiment: Experiment, desk: Desk, key: str) -> Outcome:
-    said = list(experiment.rows(desk))
+def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> Outcome:
+    said = list(experiment.rows(context))
     rows = [each for each in said if isinstance(each, Row)]
     remarks = list(dict.fromkeys(str(each) for each in said if isinstance(each, Remark)))
     if not any(value is not None for row in rows for value in row.values):
         why = f" ({some(remark.rstrip('.') for remark in remarks)})" if remarks else ""
-        raise SaodError(f"'{experiment.name}' cannot be done with {desk.store.uri}{why}: it needs {experiment.needs}")
-    columns = experiment.columns(desk) if callable(experiment.columns) else experiment.columns
-    use_case = desk.store.description.name
+        raise SaodError(
+            f"'{experiment.name}' cannot be done with {context.store.uri}{why}: it needs {experiment.needs}"
+        )
+    columns = experiment.columns(context) if callable(experiment.columns) else experiment.columns
+    use_case = context.store.description.name
     printed = paper.beside(experiment.name, use_case, [row.heads for row in rows], [c.title for c in columns])
     if printed:
-        remarks += paper.unlike(desk.settings, desk.partial)
+        remarks += paper.unlike(context.settings, context.partial)
     outcome = Outcome(
         name=experiment.name,
         paper=experiment.paper,
         shows=experiment.shows,
         use_case=use_case,
-        settings=desk.settings.model_dump(mode="json"),
-        detectors=list(desk.detectors),
-        partial=desk.partial,
+        settings=msgspec.convert(context.settings.model_dump(mode="json"), SettingsRecord),
+        detectors=list(context.detectors),
+        partial=context.partial,
         key=key,
         heads=list(experiment.heads),
         columns=list(columns),
@@ -132,7 +135,7 @@ def _computed(experiment: Experiment, desk: Desk, key: str) -> Outcome:
     )
     if experiment.charts is None:
         return outcome
-    drawn = json.loads(json.dumps(experiment.charts(desk, outcome), allow_nan=False))
+    drawn = json.loads(json.dumps(experiment.charts(context, outcome), allow_nan=False))
     return msgspec.structs.replace(outcome, charts=drawn)
 
 

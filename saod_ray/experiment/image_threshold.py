@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Row
+from saod_ray.score.metrics import built_in
 
 RULES = {"TPR@0.95": "tpr-0.95", "pseudo-OOD": "pseudo-ood"}
-FIGURES = {"BA": "ba", "TPR": "tpr", "TNR": "tnr"}
+METRICS = built_in("ood.ba", "ood.tpr", "ood.tnr")
 
 
-def rows(desk: Desk) -> Iterator[Row]:
+def rows(context: ExperimentContext) -> Iterator[Row]:
     """Two rows a detector that has pseudo-OOD images."""
-    for detector in desk.detectors:
-        if desk.has(detector, "pseudo-ood"):
+    for detector in context.detectors:
+        if context.has(detector, "pseudo-ood"):
             for title, rule in RULES.items():
-                found = desk.scored(detector, image_threshold=rule)["ood"]
-                yield Row((detector, title), tuple(found[key] for key in FIGURES.values()))
+                result = context.scored(detector, image_threshold=rule)
+                yield Row((detector, title), tuple(metric.value(result) for metric in METRICS))
 
 
 EXPERIMENT = Experiment(
@@ -26,6 +27,6 @@ EXPERIMENT = Experiment(
     shows="Effectiveness of the pseudo-OOD set approach compared to using TPR@0.95.",
     needs="detections on val, pseudo-ood, id and ood.",
     heads=("detector", "method"),
-    columns=tuple(Column(title, "%", rising=True) for title in FIGURES),
+    columns=tuple(Column(metric.title, "%", rising=True) for metric in METRICS),
     rows=rows,
 )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from saod_ray.detect import registry
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.report.table import figure
+from saod_ray.score.metrics import built_in
 
 STEPS = {  # each adds to the one before it
     "f-rcnn-short": "short training",
@@ -17,27 +17,18 @@ STEPS = {  # each adds to the one before it
     "f-rcnn-large": "larger backbone",
     "f-rcnn-large-dcn": "deformable convolutions",
 }
-PATHS: dict[str, tuple[str, ...]] = {
-    "DAQ": ("daq",),
-    "BA": ("ood", "ba"),
-    "LaECE": ("id", "laece"),
-    "LRP": ("id", "lrp"),
-    "LaECE_T": ("shift", "laece"),
-    "LRP_T": ("shift", "lrp"),
-    "AP": ("accuracy", "id", "ap"),
-}
-RISING = ("DAQ", "BA", "AP")
+METRICS = built_in("daq", "ood.ba", "id.laece", "id.lrp", "shift.laece", "shift.lrp", "accuracy.id.ap")
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row for each of the steps that the store holds."""
     for detector, step in STEPS.items():
-        if detector in desk.detectors:
-            found = desk.scored(detector)
-            yield Row((detector, step), tuple(figure(found, path) for path in PATHS.values()))
-    use_case = desk.store.description.name
+        if detector in context.detectors:
+            result = context.scored(detector)
+            yield Row((detector, step), tuple(metric.value(result) for metric in METRICS))
+    use_case = context.store.description.name
     known = {entry.name for entry in registry.every(use_case)} if use_case in registry.use_cases() else set(STEPS)
-    others = [name for name in STEPS if name in known and name not in desk.detectors]
+    others = [name for name in STEPS if name in known and name not in context.detectors]
     if others:
         yield Remark(
             f"Not in the store, or not asked for: {some(others, 9)}. `saod-ray run --detectors NAME` adds one."
@@ -50,6 +41,9 @@ EXPERIMENT = Experiment(
     shows="Effect of common improvements (epochs, multi-scale training, stronger backbones) on F-RCNN; AP is on ID.",
     needs="f-rcnn and its variants: `saod-ray run --detectors f-rcnn-short,f-rcnn-single,f-rcnn,f-rcnn-large`.",
     heads=("detector", "adds"),
-    columns=tuple(Column(title, "%", rising=title in RISING) for title in PATHS),
+    columns=tuple(
+        Column("AP" if metric.title == "AP id" else metric.title, "%", rising=metric.is_higher_better)
+        for metric in METRICS
+    ),
     rows=rows,
 )

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec, Value
-from saod_ray.experiment.sweep import fitted_v, having
+from saod_ray.experiment.sweep import fitted_v, with_splits
 from saod_ray.selfaware import detection_thresholds
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a detector and class; undefined where a class has no objects, or none that was found."""
-    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    chosen, lacking = with_splits(context, context.detectors, "val", "id")
     yield from lacking
     for detector in chosen:
-        settings = desk.under(detection_threshold="lrp").settings
-        fitted = fitted_v(desk, detector, settings)
-        best = detection_thresholds(desk.raw(detector, "id"), desk.objects("id"), settings)
-        for label, name in enumerate(desk.classes):
+        settings = context.under(detection_threshold="lrp").settings
+        fitted = fitted_v(context, detector, settings)
+        best = detection_thresholds(context.raw(detector, "id"), context.objects("id"), settings)
+        for label, name in enumerate(context.classes):
             v, oracle = _defined(fitted[label]), _defined(best[label])
             gap = None if v is None or oracle is None else abs(v - oracle)
             yield Row((detector, name), (v, oracle, gap))
@@ -30,12 +30,12 @@ def _defined(threshold: float) -> float | None:
     return None if np.isnan(threshold) or threshold < 0 else float(threshold)
 
 
-def charts(desk: Desk, outcome: Outcome) -> dict[str, Spec]:
+def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
     """The two thresholds of each class, of the chosen detector."""
     from saod_ray.report import charts as drawn
 
-    objects = desk.objects("id").counts(np.arange(len(desk.objects("id").image_ids))).tolist()
-    count = dict(zip(desk.classes, objects, strict=True))
+    objects = context.objects("id").counts(np.arange(len(context.objects("id").image_ids))).tolist()
+    count = dict(zip(context.classes, objects, strict=True))
     points: list[dict[str, Value | str]] = [
         {"detector": row.heads[0], "class": row.heads[1], "v": row.values[0], "oracle": row.values[1]}
         | {"objects": count[row.heads[1]]}

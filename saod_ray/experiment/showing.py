@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -12,16 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from saod_ray.experiment import NAMES
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Outcome, Value, key_of, read
 from saod_ray.report import export
 from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, percent, words
 from saod_ray.report.cells import number as plain
-from saod_ray.report.charts import IS_CHOSEN
+from saod_ray.report.charts import IS_CHOSEN, Choice
 from saod_ray.report.experiments import Experiments, Section
 from saod_ray.report.figures import Figure, finished, picture
+from saod_ray.report.results import read_results
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.store.results_file import read_results
 
 HEIGHT = 260  # of a chart that takes the width of its place
 GAP = 2  # characters that a column of a terminal's table takes beside its text
@@ -119,12 +118,12 @@ def _printed(value: Value) -> str:
     return "" if value is None else f"{value:g}"
 
 
-def stored(benchmark: Benchmark, start: dict[str, Any]) -> Experiments:
+def stored(benchmark: Benchmark, start: Choice) -> Experiments:
     """What the benchmark's store holds of experiments, for its report; `start` is what is chosen when it opens.
 
     One of other detectors than those of results.json is as stale as one of other detections.
     """
-    detectors = sorted(read_results(benchmark.store)["detectors"])
+    detectors = sorted(read_results(benchmark.store).detectors)
     fresh, stale = [], []
     for name in NAMES:
         outcome = read(benchmark.store, name)
@@ -137,13 +136,13 @@ def stored(benchmark: Benchmark, start: dict[str, Any]) -> Experiments:
     return Experiments(tuple(fresh), tuple(stale))
 
 
-def section(outcome: Outcome, start: dict[str, Any]) -> Section:
+def section(outcome: Outcome, start: Choice) -> Section:
     """The outcome as the report shows it."""
     title = f"{outcome.name}: {outcome.paper}"
     return Section(outcome.name, title, outcome.shows, sheet(outcome), figures(outcome, start), tuple(outcome.remarks))
 
 
-def figures(outcome: Outcome, start: dict[str, Any]) -> dict[str, Figure]:
+def figures(outcome: Outcome, start: Choice) -> dict[str, Figure]:
     """The outcome's charts, drawn."""
     out = {}
     for name, spec in outcome.charts.items():
@@ -154,19 +153,16 @@ def figures(outcome: Outcome, start: dict[str, Any]) -> dict[str, Figure]:
     return out
 
 
-def figure_files(outcome: Outcome, desk: Desk) -> Iterator[tuple[str, bytes]]:
+def figure_files(outcome: Outcome, context: ExperimentContext) -> Iterator[tuple[str, bytes]]:
     """The outcome's charts as SVG and PDF by file name; one of a single detector is drawn for each of them."""
     is_chosen = any(IS_CHOSEN in str(spec) for spec in outcome.charts.values())
     detectors = list(dict.fromkeys(row.heads[0] for row in outcome.rows))
-    choices = [
-        {"detector": name, "chosen": "", "figure": "lrp", "threshold": _threshold(desk, name)}
-        for name in (detectors if is_chosen else detectors[:1])
-    ]
+    choices = [Choice(name, _threshold(context, name)) for name in (detectors if is_chosen else detectors[:1])]
     for each in figures(outcome, choices[0]).values():
         yield from export.files_of(each, choices)
 
 
-def _threshold(desk: Desk, detector: str) -> float | None:
+def _threshold(context: ExperimentContext, detector: str) -> float | None:
     """u, where it can be fitted: a chart that shows it is of such detectors alone."""
-    is_fit = all(desk.has(detector, split) for split in desk.benchmark.fitted_on())
-    return desk.aware(detector).image_threshold if is_fit else None
+    is_fit = all(context.has(detector, split) for split in context.benchmark.fitted_on())
+    return context.aware(detector).image_threshold if is_fit else None

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
 KINDS = {"average": "avg-entropy", "max class": "max-class-entropy", "categorical": "entropy"}
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a sigmoid-based detector."""
-    chosen = [name for name in desk.detectors if set(KINDS.values()) <= set(desk.kinds(name))]
+    chosen = [name for name in context.detectors if set(KINDS.values()) <= set(context.kinds(name))]
     for detector in chosen:
-        yield Row((detector,), tuple(desk.auroc(detector, kind) for kind in KINDS.values()))
-    others = [name for name in desk.detectors if name not in chosen]
+        yield Row((detector,), tuple(context.auroc(detector, kind) for kind in KINDS.values()))
+    others = [name for name in context.detectors if name not in chosen]
     if others:
         yield Remark(f"{some(others, 9)}: not sigmoid-based, or imported without these entropies.")
 

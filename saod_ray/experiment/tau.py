@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import fitted_v, having, judged, pseudo_id, reaching
-from saod_ray.selfaware import FIT_TAU, calibrated, fit_calibrators
+from saod_ray.experiment.sweep import evaluated, fitted_v, pseudo_id, reaching, with_splits
+from saod_ray.selfaware import FIT_TAU, fit_calibrators
 
 TAUS = tuple(k / 10 for k in range(10))
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a detector and tau. v is that of tau 0.1 throughout, and no image is rejected.
 
     What is found at one tau does not follow from another: at a smaller one a detection may take the object that a
     later one takes otherwise. So each tau is matched, but nothing is loaded or thresholded again.
     """
-    chosen, lacking = having(desk, desk.detectors, "val", "id")
+    chosen, lacking = with_splits(context, context.detectors, "val", "id")
     yield from lacking
     for detector in chosen:
-        v = fitted_v(desk, detector, desk.under(tau=FIT_TAU).settings)
-        known, kept = pseudo_id(desk, detector), reaching(desk.raw(detector, "id"), v)
+        v = fitted_v(context, detector, context.under(tau=FIT_TAU).settings)
+        known, kept = pseudo_id(context, detector), reaching(context.raw(detector, "id"), v)
         for tau in TAUS:
-            settings = desk.under(tau=tau).settings
-            functions = fit_calibrators(known, desk.objects("val"), v, settings, tau)
-            before = judged(kept, desk.objects("id"), settings)
-            after = judged(calibrated(kept, functions), desk.objects("id"), settings)
-            yield Row((detector, f"{tau:.1f}"), (before["laece"], after["laece"], after["lrp"]))
+            settings = context.under(tau=tau).settings
+            functions = fit_calibrators(known, context.objects("val"), v, settings, tau)
+            before = evaluated(kept, None, context.objects("id"), settings)
+            after = evaluated(kept, functions, context.objects("id"), settings)
+            yield Row((detector, f"{tau:.1f}"), (before.laece, after.laece, after.lrp))
 
 
-def charts(desk: Desk, outcome: Outcome) -> dict[str, Spec]:
+def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
     """Both halves of the figure, of the chosen detector."""
     from saod_ray.report import charts as drawn
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import Figures, having, over_detection_thresholds, over_image_thresholds
+from saod_ray.experiment.sweep import SweepResult, over_detection_thresholds, over_image_thresholds, with_splits
 from saod_ray.score.uncertainty import NO_DETECTION
 
 STEPS = 21
-FIGURES = {
+METRICS = {
     "DAQ": "daq",
     "BA": "ba",
     "LaECE": "laece",
@@ -22,12 +22,12 @@ FIGURES = {
 }
 
 
-def image_thresholds(desk: Desk, detector: str) -> list[float]:
+def image_thresholds(context: ExperimentContext, detector: str) -> list[float]:
     """Quantiles of the uncertainty of ID and OOD images, from the smallest value to the largest.
 
     Each step accepts about as many images more, whatever the uncertainty's scale.
     """
-    there = [desk.uncertainty(detector, split)[1] for split in ("id", "ood") if desk.has(detector, split)]
+    there = [context.uncertainty(detector, split)[1] for split in ("id", "ood") if context.has(detector, split)]
     values = np.concatenate(there)
     known = values[values != NO_DETECTION]
     return [float(u) for u in np.quantile(known, np.linspace(0, 1, STEPS))] if len(known) else []
@@ -38,24 +38,24 @@ def detection_thresholds() -> list[float]:
     return [k / (STEPS - 1) for k in range(STEPS)]
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """For each detector the values of u with its fitted v, then those of v with its fitted u."""
-    chosen, lacking = having(desk, desk.detectors, *desk.benchmark.fitted_on(), "id")
+    chosen, lacking = with_splits(context, context.detectors, *context.benchmark.fitted_on(), "id")
     yield from lacking
     for detector in chosen:
-        values = image_thresholds(desk, detector)
-        for k, (u, found) in enumerate(zip(values, over_image_thresholds(desk, detector, values), strict=True)):
+        values = image_thresholds(context, detector)
+        for k, (u, found) in enumerate(zip(values, over_image_thresholds(context, detector, values), strict=True)):
             yield _row((detector, "u", f"{100 * k / (STEPS - 1):.0f} %"), u, found)
         values = detection_thresholds()
-        for v, found in zip(values, over_detection_thresholds(desk, detector, values), strict=True):
+        for v, found in zip(values, over_detection_thresholds(context, detector, values), strict=True):
             yield _row((detector, "v", f"{v:.2f}"), v, found)
 
 
-def _row(heads: tuple[str, ...], at: float, found: Figures) -> Row:
-    return Row(heads, (at, *(found[name] for name in FIGURES.values())))
+def _row(heads: tuple[str, ...], at: float, found: SweepResult) -> Row:
+    return Row(heads, (at, *(getattr(found, name) for name in METRICS.values())))
 
 
-def charts(desk: Desk, outcome: Outcome) -> dict[str, Spec]:
+def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
     """A chart over u and one over v, of the chosen detector."""
     from saod_ray.report import charts as drawn
 
@@ -66,9 +66,9 @@ def charts(desk: Desk, outcome: Outcome) -> dict[str, Spec]:
             {"detector": row.heads[0], "x": row.values[0], "figure": figure, "value": value}
             for row in outcome.rows
             if row.heads[1] == name
-            for figure, value in zip(FIGURES, row.values[1:], strict=True)
+            for figure, value in zip(METRICS, row.values[1:], strict=True)
         ]
-        chart = drawn.curves(points, title, list(FIGURES))
+        chart = drawn.curves(points, title, list(METRICS))
         out[f"thresholds-{name}"] = chart.properties(description=f"The effect of the {title}").to_dict()
     return out
 
@@ -82,7 +82,7 @@ EXPERIMENT = Experiment(
     ),
     needs="detections on val, pseudo-ood and id; DAQ also those on ood and on the corrupted images.",
     heads=("detector", "threshold", "step"),
-    columns=(Column("value", ""), *(Column(title, rising=title in ("DAQ", "BA")) for title in FIGURES)),
+    columns=(Column("value", ""), *(Column(title, rising=title in ("DAQ", "BA")) for title in METRICS)),
     rows=rows,
     charts=charts,
 )

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, having, matched, summed
+from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, with_splits
 from saod_ray.score.daq import quality
+from saod_ray.score.evaluation import evaluate
 from saod_ray.score.matching import TOP
-from saod_ray.score.split import Split
+from saod_ray.score.split import SplitDetections
 from saod_ray.score.statistics import Statistics
 
 Array = np.ndarray
@@ -30,7 +31,7 @@ def dummy_classes(images: int, classes: int) -> Array:
     return np.random.default_rng(SEED).integers(0, classes, (images, max(FILLED)), dtype=np.int32)
 
 
-def counted_dummies(split: Split, classes: int, k: int) -> Array:
+def counted_dummies(split: SplitDetections, classes: int, k: int) -> Array:
     """How many dummies of each class count when all images are filled up to k detections.
 
     As everywhere, no more than the first `TOP` detections of an image and class do.
@@ -51,21 +52,21 @@ def with_dummies(sums: Statistics, dummies: Array) -> Statistics:
     return replace(sums, fp=sums.fp + dummies, bin_count=bin_count)
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a detector as it is, and one for each k."""
-    objects, settings = desk.objects("val"), desk.settings
-    chosen, lacking = having(desk, desk.detectors, "val")
+    objects, settings = context.objects("val"), context.settings
+    chosen, lacking = with_splits(context, context.detectors, "val")
     yield from lacking
     for detector in chosen:
-        raw, ap = desk.raw(detector, "val"), desk.accuracy(detector, "val")["ap"]
-        alone = summed(raw, matched(raw, objects, settings), objects, settings)
+        raw, ap = context.raw(detector, "val"), context.accuracy(detector, "val").ap
+        alone = evaluate("val", raw, objects, settings).sums().statistics()
         for k in (0, *FILLED):
             found = quality(with_dummies(alone, counted_dummies(raw, objects.classes, k)), settings)
             many = float(np.maximum(np.diff(raw.offsets), k).mean())
-            yield Row((detector, f"up to {k}" if k else "none"), (many, found["laece"], ap, found["lrp"]))
+            yield Row((detector, f"up to {k}" if k else "none"), (many, found.laece, ap, found.lrp))
 
 
-def charts(desk: Desk, outcome: Outcome) -> dict[str, Spec]:
+def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
     """Fig. 5(a) of the chosen detector."""
     caption = "Dummy detections decrease LaECE artificially with no effect on AP; LRP penalizes them"
     return drawn_over_steps(outcome, "dummy detections", caption)

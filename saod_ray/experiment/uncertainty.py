@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saod_ray.errors import some
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
 KINDS = {
@@ -18,14 +18,14 @@ KINDS = {
 }
 
 
-def rows(desk: Desk) -> Iterator[Row | Remark]:
+def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """A row a detector; an uncertainty that it does not have is undefined."""
-    for detector in desk.detectors:
-        there = desk.kinds(detector)
-        values = [desk.auroc(detector, kind) if kind in there else None for kind in KINDS.values()]
+    for detector in context.detectors:
+        there = context.kinds(detector)
+        values = [context.auroc(detector, kind) if kind in there else None for kind in KINDS.values()]
         yield Row((detector,), tuple(values))
     for kinds, why in ((("entropy", "ds"), "no entropy or DS"), (("determinant",), "no localisation uncertainty")):
-        without = [name for name in desk.detectors if not set(kinds) <= set(desk.kinds(name))]
+        without = [name for name in context.detectors if not set(kinds) <= set(context.kinds(name))]
         if without:
             yield Remark(f"{some(without, 9)}: {why} in the store.")
 

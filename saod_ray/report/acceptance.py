@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from saod_ray.config import ScoreSettings
-from saod_ray.report.judged import Judged
-from saod_ray.score import ap, thresholds
+from saod_ray.report.records import AccuracyBin, DecisionTable, HistogramBin, RocPoint
+from saod_ray.score import thresholds
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.score.split import SplitDetections
 from saod_ray.score.uncertainty import NO_DETECTION
 from saod_ray.selfaware import SelfAware
 
 Array = np.ndarray
-Table = list[dict[str, Any]]
 BINS = 10  # the paper's Fig. 2
 POINTS = 100  # of a curve
 STEPS = 120  # places of the threshold that can be dragged
@@ -36,40 +36,36 @@ def bin_of(values: Array, borders: Array) -> Array:
     return np.where(values >= NO_DETECTION, BINS, at)
 
 
-def histogram(uncertainty: dict[str, Array], borders: Array) -> Table:
+def histogram(uncertainty: dict[str, Array], borders: Array) -> list[HistogramBin]:
     """How many images of each split lie in each bin; the bin after the last has the images without a detection."""
     table = []
     for split, values in uncertainty.items():
         counts = np.bincount(bin_of(values, borders), minlength=BINS + 1)
         for number, count in enumerate(counts.tolist()):
-            low, high = (borders[number], borders[number + 1]) if number < BINS else (None, None)
+            low, high = (float(borders[number]), float(borders[number + 1])) if number < BINS else (None, None)
             if number < BINS or count:
                 share = count / len(values) if len(values) else 0.0
-                table.append(_binned(split, number, low, high) | {"images": count, "share": share})
+                table.append(HistogramBin(split=split, bin=number, low=low, high=high, images=count, share=share))
     return table
 
 
-def _binned(split: str, number: int, low: float | None, high: float | None) -> dict[str, Any]:
-    ends = {"low": None if low is None else float(low), "high": None if high is None else float(high)}
-    return {"split": split, "bin": number, **ends}
-
-
-def accuracy_by_bin(each: Judged, benchmark: Benchmark, borders: Array) -> Table:
+def accuracy_by_bin(
+    split: str, raw: SplitDetections, uncertainty: Array, benchmark: Benchmark, borders: Array
+) -> list[AccuracyBin]:
     """AP of the raw detections on the images of each bin; bins without objects are left out."""
-    objects, where, table = benchmark.objects["id"], bin_of(each.uncertainty, borders), []
+    where, table = bin_of(uncertainty, borders), []
     for number in range(BINS):
         mask = where == number
         if not mask.any():
             continue
-        value = ap.accuracy(
-            each.raw.on_images(mask), objects, zero_id_misses=benchmark.settings.conventions == "official"
-        )["ap"]
+        value = benchmark.accuracy_of(raw.on_images(mask), split).ap
         if value is not None:
-            table.append(_binned(each.name, number, borders[number], borders[number + 1]) | {"ap": value})
+            low, high = float(borders[number]), float(borders[number + 1])
+            table.append(AccuracyBin(split=split, bin=number, low=low, high=high, ap=value))
     return table
 
 
-def curves(uncertainty: dict[str, Array]) -> Table:
+def curves(uncertainty: dict[str, Array]) -> list[RocPoint]:
     """ROC of ID against each OOD subset and all of them, thinned out to `POINTS` where it is longer."""
     outside = {name: values for name, values in uncertainty.items() if name.startswith("ood/") and len(values)}
     inside = uncertainty.get("id", np.empty(0))
@@ -82,7 +78,7 @@ def curves(uncertainty: dict[str, Array]) -> Table:
         tpr = np.concatenate([[0.0], curve.inside / len(inside)])
         fpr = np.concatenate([[0.0], curve.outside / len(values)])
         for k in thinned(fpr, tpr):
-            table.append({"subset": name.removeprefix("ood/"), "fpr": float(fpr[k]), "tpr": float(tpr[k])})
+            table.append(RocPoint(name.removeprefix("ood/"), float(fpr[k]), float(tpr[k])))
     return table
 
 
@@ -95,24 +91,26 @@ def thinned(x: Array, y: Array) -> list[int]:
     return np.unique(np.concatenate([[0], np.searchsorted(way, wanted), [len(x) - 1]]).clip(0, len(x) - 1)).tolist()
 
 
-def decisions(uncertainty: dict[str, Array], mine: SelfAware, settings: ScoreSettings) -> dict[str, Any]:
+def decisions(uncertainty: dict[str, Array], self_aware: SelfAware, settings: ScoreSettings) -> DecisionTable:
     """TPR, TNR, BA and the share accepted of each split at each of `STEPS` thresholds and at the fitted one."""
-    known = [values[values < NO_DETECTION] for values in uncertainty.values()]
-    values = np.concatenate(known) if known else np.empty(0)
+    detected = [values[values < NO_DETECTION] for values in uncertainty.values()]
+    values = np.concatenate(detected) if detected else np.empty(0)
     if not len(values) or "id" not in uncertainty:
-        return {}
-    grid = np.unique([*np.linspace(values.min(), values.max(), STEPS), mine.image_threshold])
-    outside = [each for name, each in uncertainty.items() if name.startswith("ood/")]
-    out: dict[str, Any] = {"threshold": grid.tolist(), "fitted": int(np.searchsorted(grid, mine.image_threshold))}
+        return DecisionTable()
+    fitted = self_aware.image_threshold
+    grid = np.unique([*np.linspace(values.min(), values.max(), STEPS), fitted])
+    outside = [values for name, values in uncertainty.items() if name.startswith("ood/")]
+    rates: dict[str, list[float]] = {}
     if sum(map(len, outside)) and len(uncertainty["id"]):
-        out |= _rates(uncertainty["id"], np.concatenate(outside), grid, settings.conventions)
+        rates = _rates(uncertainty["id"], np.concatenate(outside), grid, settings.conventions)
     side: Literal["left", "right"] = "right" if settings.conventions == "paper" else "left"
-    out["accepted"] = {
-        name: (np.searchsorted(np.sort(each), grid, side=side) / len(each)).round(4).tolist()
-        for name, each in uncertainty.items()
-        if len(each)
+    accepted = {
+        name: (np.searchsorted(np.sort(values), grid, side=side) / len(values)).round(4).tolist()
+        for name, values in uncertainty.items()
+        if len(values)
     }
-    return out
+    at = int(np.searchsorted(grid, fitted))
+    return DecisionTable(threshold=grid.tolist(), fitted=at, accepted=accepted, **rates)
 
 
 def _rates(inside: Array, outside: Array, grid: Array, conventions: str) -> dict[str, list[float]]:

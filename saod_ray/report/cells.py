@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from saod_ray.report.table import Column, figure
+from saod_ray.score.metrics import Metric
+from saod_ray.score.results import DetectorResult
 
 ABSENT = "–"
 
@@ -16,7 +16,7 @@ class Cell:
     """What is shown, the value behind it, and remarks below it, a line each."""
 
     text: str
-    value: Any = None
+    value: float | str | None = None
     best: bool = False
     notes: tuple[str, ...] = ()
     is_head: bool = False
@@ -66,34 +66,39 @@ def number(value: float | None, digits: int = 4) -> Cell:
     return Cell(ABSENT if value is None else f"{value:.{digits}g}", value, is_number=True)
 
 
-def best_of(detectors: dict[str, Any], column: Column) -> float | None:
-    """The best value of a column, where there are several to choose from."""
-    values = [value for each in detectors.values() if (value := figure(each, column.path)) is not None]
-    if len(detectors) < 2 or not values:
-        return None
-    return max(values) if column.rising else min(values)
+def metric_cell(metric: Metric, value: float | None) -> Cell:
+    """A metric's value in its unit."""
+    return percent(value) if metric.unit == "%" else number(value)
 
 
-def figure_sheet(
-    name: str, caption: str, columns: Sequence[Column], detectors: dict[str, Any], paper: dict[str, Any] | None = None
+def metric_sheet(
+    name: str,
+    caption: str,
+    metrics: Sequence[Metric],
+    detectors: Mapping[str, DetectorResult],
+    paper: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Sheet:
-    """A row a detector, a column a figure of results.json, the best in bold, the paper's figure below where there is one."""
+    """One row per detector, one column per metric, the best in bold, the paper's value below where there is one.
+
+    `paper` has the paper's values in percent, by detector and name of the metric.
+    """
     heads = [Head("detector", is_number=False)]
-    heads += [Head(f"{column.title} {'↑' if column.rising else '↓'}") for column in columns]
-    best = {column.title: best_of(detectors, column) for column in columns}
+    heads += [Head(f"{metric.title} {metric.arrow}") for metric in metrics]
+    best = {metric.name: metric.best(list(detectors.values())) for metric in metrics}
     rows = []
-    for detector, figures in detectors.items():
+    for detector, result in detectors.items():
         row = [words(detector, is_head=True)]
-        for column in columns:
-            value = figure(figures, column.path)
-            notes = beside_paper(value, figure((paper or {}).get(detector, {}), column.path))
-            row.append(percent(value, value is not None and value == best[column.title], notes))
+        for metric in metrics:
+            value = metric.value(result)
+            notes = beside_paper(value, (paper or {}).get(detector, {}).get(metric.name))
+            is_best = value is not None and value == best[metric.name]
+            row.append(replace(metric_cell(metric, value), best=is_best, notes=notes))
         rows.append(row)
     return Sheet(name, caption, heads, rows)
 
 
 def beside_paper(value: float | None, printed: float | None) -> tuple[str, ...]:
-    """The paper's figure (in percent) and how far this one is from it.
+    """The paper's value (in percent) and how far this one is from it.
 
     >>> beside_paper(0.412, 41.4)
     ('paper 41.4 (-0.2)',)

@@ -6,12 +6,15 @@ them. Names that users gave occur as data alone, never in an expression.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import altair as alt
 
-Chart = alt.LayerChart | alt.FacetChart
-Rows = list[dict[str, Any]]
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+Row = Mapping[str, object]
+Rows = Sequence[Row]  # data of a chart
+Spec = dict[str, Any]  # a Vega-Lite specification: JSON
 # Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper, and two of Tol's; with other
 # numbers of colours and of dashes no two of many lines look the same
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#AA4499", "#44AA99"]
@@ -21,9 +24,18 @@ LEGEND = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=110)
 IS_CHOSEN = "datum.detector === detector"
 
 
+class Choice(NamedTuple):
+    """What a reader has chosen: the parameters of all charts of a page. An empty class means all of them."""
+
+    detector: str
+    threshold: float | None
+    chosen: str = ""
+    figure: str = "lrp"
+
+
 def _data(rows: Rows) -> alt.InlineData:
     """Inline data that layers share is written once."""
-    return alt.InlineData(values=rows)
+    return alt.InlineData(values=list(rows))
 
 
 def _colour(names: list[str], field: str = "detector") -> alt.Color:
@@ -80,7 +92,7 @@ def histogram(rows: Rows, accuracy: Rows, splits: list[str]) -> Chart:
     rule = base.transform_aggregate(n="count()", groupby=["split"]).transform_calculate(at="threshold")
     marks = rule.mark_rule(stroke=SECOND, strokeWidth=2, strokeDash=[4, 3]).encode(x="at:Q")
     header = alt.Header(labelAngle=0, labelAlign="left", labelAnchor="middle", labelLimit=90, title=None)
-    layered = alt.layer(columns, line, marks, data=_data(rows + accuracy)).properties(width=480, height=46)
+    layered = alt.layer(columns, line, marks, data=_data([*rows, *accuracy])).properties(width=480, height=46)
     return layered.facet(row=alt.Row("split:N", sort=splits, header=header), spacing=8)
 
 
@@ -244,7 +256,7 @@ def curves(rows: Rows, title: str, figures: list[str], steps: list[str] | None =
 
 def _by_line(rows: Rows) -> Rows:
     """One record a line of a detector with lists of its points, which take a fraction of the room."""
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    lines: dict[tuple[object, object], dict[str, Any]] = {}
     for row in rows:
         heads: dict[str, Any] = {key: row[key] for key in ("detector", "figure") if key in row}
         line = lines.setdefault((row["detector"], row.get("figure", "")), heads)

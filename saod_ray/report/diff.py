@@ -6,22 +6,76 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, some
-from saod_ray.report.results import resampling
-from saod_ray.report.table import COLUMNS, figure, percent
+from saod_ray.report.results import read_results, resampling
+from saod_ray.report.table import percent
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Benchmark, Progress, Scored
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.store.results_file import FILE, read_results
+from saod_ray.score.metrics import MAIN, Metric
+from saod_ray.score.results import BootstrapRecord, Number, SplitCoverage
+from saod_ray.store.results_file import FILE
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
-Value = dict[str, Any]
+
+class Change(Struct, frozen=True):
+    """A metric on both sides; the difference is b − a, and has an interval where there are resamples."""
+
+    a: Number
+    b: Number
+    difference: Number = None
+    interval: list[float] | None = None
+
+
+class PairDiff(Struct, frozen=True):
+    """Two detectors: changes by name of the metric, and what else differs, by split."""
+
+    a: str
+    b: str
+    changes: dict[str, Change]
+    fingerprints: dict[str, tuple[list[str], list[str]]]
+    coverage: dict[str, tuple[SplitCoverage, SplitCoverage]]
+
+
+class OnlyIn(Struct, frozen=True):
+    """Detectors that one side alone has."""
+
+    a: list[str]
+    b: list[str]
+
+
+class StoreDiff(Struct, frozen=True, kw_only=True):
+    """What `saod-ray diff` says; `settings` has those that differ."""
+
+    use_case: str
+    a: str
+    b: str
+    settings: dict[str, tuple[object, object]]
+    only_in: OnlyIn
+    pairs: list[PairDiff]
+    bootstrap: BootstrapRecord | UnsetType = UNSET
+    format: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON value that `--json` prints: changes are nested as the metrics are in results.json."""
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        for pair in value["pairs"]:
+            pair["figures"] = {}
+            for name, change in pair.pop("changes").items():
+                *folders, leaf = name.split(".")
+                place = pair["figures"]
+                for folder in folders:
+                    place = place.setdefault(folder, {})
+                place[leaf] = change
+        return value
 
 
 @dataclass(frozen=True)
@@ -42,7 +96,9 @@ class Side:
 
 def last_settings(store: Store) -> ScoreSettings:
     """The settings in the store's results.json; the defaults where it was not scored yet."""
-    return ScoreSettings.of(**read_results(store)["settings"]) if store.folder.exists(FILE) else ScoreSettings()
+    if not store.folder.exists(FILE):
+        return ScoreSettings()
+    return ScoreSettings.of(**msgspec.to_builtins(read_results(store).settings))
 
 
 def refuse_strangers(a: Store, b: Store) -> None:
@@ -79,54 +135,46 @@ def pairs_of(a: Store, b: Store, wanted: Sequence[str] | None) -> list[tuple[str
     return [(name, name) for name in both]
 
 
-def compared(a: Side, b: Side, pairs: list[tuple[str, str]], resamples: Bootstrap | None) -> Value:
-    """Every figure of the result table on both sides, and what differs beside them; differences are b − a."""
-    mine, theirs = (side.settings.model_dump(mode="json") for side in (a, b))
+def compared(a: Side, b: Side, pairs: list[tuple[str, str]], resamples: Bootstrap | None) -> StoreDiff:
+    """Every metric of the result table on both sides, and what else differs; differences are b − a."""
+    ours, theirs = (side.settings.model_dump(mode="json") for side in (a, b))
     names = set(a.store.detectors()), set(b.store.detectors())
-    value: Value = {
-        "format": 1,
-        "use_case": a.store.description.name,
-        "a": a.store.uri,
-        "b": b.store.uri,
-        "settings": {key: [mine[key], theirs[key]] for key in mine if mine[key] != theirs[key]},
-        "only_in": {"a": sorted(names[0] - names[1]), "b": sorted(names[1] - names[0])},
-        "pairs": [_pair(a, b, *pair) for pair in pairs],
-    }
-    return value if resamples is None else value | {"bootstrap": resampling(resamples)}
+    return StoreDiff(
+        use_case=a.store.description.name,
+        a=a.store.uri,
+        b=b.store.uri,
+        settings={key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]},
+        only_in=OnlyIn(sorted(names[0] - names[1]), sorted(names[1] - names[0])),
+        pairs=[_pair(a, b, *pair) for pair in pairs],
+        bootstrap=UNSET if resamples is None else resampling(resamples),
+    )
 
 
-def _pair(a: Side, b: Side, first: str, second: str) -> Value:
-    mine, theirs = a.scored[first], b.scored[second]
+def _pair(a: Side, b: Side, first: str, second: str) -> PairDiff:
+    ours, theirs = a.scored[first], b.scored[second]
     splits = a.store.splits
-    made = {split: [_made_from(a.store, first, split), _made_from(b.store, second, split)] for split in splits}
-    covered = {split: [each.figures["coverage"][split] for each in (mine, theirs)] for split in splits}
-    figures: Value = {}
-    for column in COLUMNS:
-        place = figures
-        for key in column.path[:-1]:
-            place = place.setdefault(key, {})
-        place[column.path[-1]] = _change(mine, theirs, column.path)
-    return {
-        "a": first,
-        "b": second,
-        "figures": figures,
-        "fingerprints": {split: both for split, both in made.items() if both[0] != both[1]},
-        "coverage": {split: both for split, both in covered.items() if both[0] != both[1]},
-    }
+    origins = {split: (_made_from(a.store, first, split), _made_from(b.store, second, split)) for split in splits}
+    covered = {split: (ours.result.coverage[split], theirs.result.coverage[split]) for split in splits}
+    return PairDiff(
+        first,
+        second,
+        {metric.name: _change(ours, theirs, metric) for metric in MAIN},
+        {split: both for split, both in origins.items() if both[0] != both[1]},
+        {split: both for split, both in covered.items() if both[0] != both[1]},
+    )
 
 
-def _change(mine: Scored, theirs: Scored, path: tuple[str, ...]) -> Value:
-    before, after = figure(mine.figures, path), figure(theirs.figures, path)
-    change: Value = {"a": before, "b": after, "difference": None, "interval": None}
+def _change(ours: Scored, theirs: Scored, metric: Metric) -> Change:
+    before, after = metric.value(ours.result), metric.value(theirs.result)
     if before is None or after is None:
-        return change
-    change["difference"] = after - before
-    if path in bootstrap.FIGURES and mine.replicates is not None and theirs.replicates is not None:
+        return Change(before, after)
+    difference, interval = after - before, None
+    if metric.name in bootstrap.RESAMPLED and ours.replicates is not None and theirs.replicates is not None:
         # replicate r is the same resample on both sides
-        column = bootstrap.FIGURES.index(path)
-        changes = theirs.replicates[:, column] - mine.replicates[:, column]
-        change["interval"] = bootstrap.interval(changes, after - before)
-    return change
+        column = bootstrap.RESAMPLED.index(metric.name)
+        changes = theirs.replicates[:, column] - ours.replicates[:, column]
+        interval = bootstrap.interval(changes, difference)
+    return Change(before, after, difference, interval)
 
 
 def _made_from(store: Store, detector: str, split: str) -> list[str]:
@@ -138,31 +186,27 @@ def _made_from(store: Store, detector: str, split: str) -> list[str]:
 # for people -------------------------------------------------------------------------------------------------------
 
 
-def diff_table(pair: Value, value: Value) -> Table:
-    """One row a figure; a difference whose interval does not hold 0 is bold."""
-    one_store = value["a"] == value["b"]
-    heads = [pair["a"], pair["b"]] if one_store else ["a", "b"]
-    title = f"{value['a']}" if one_store else f"{pair['a']}: a = {value['a']}, b = {value['b']}"
+def diff_table(pair: PairDiff, diff: StoreDiff) -> Table:
+    """One row per metric; a difference whose interval does not hold 0 is bold."""
+    is_one_store = diff.a == diff.b
+    heads = [pair.a, pair.b] if is_one_store else ["a", "b"]
+    title = diff.a if is_one_store else f"{pair.a}: a = {diff.a}, b = {diff.b}"
     table = Table(title=Text(f"{title}, in %", "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
     table.add_column("figure")
     for head in (*heads, "difference"):
         table.add_column(Text(head), justify="right")
-    if "bootstrap" in value:
-        table.add_column(f"{100 * value['bootstrap']['level']:.0f} % interval", justify="right")
-    for column in COLUMNS:
-        change: Any = pair["figures"]
-        for key in column.path:
-            change = change[key]
-        ends = change["interval"]
-        sure = ends is not None and not ends[0] <= 0 <= ends[1]
-        cells: list[Any] = [
-            percent(change["a"]),
-            percent(change["b"]),
-            Text(_signed(change["difference"]), "bold" if sure else ""),
-        ]
-        if "bootstrap" in value:
-            cells.append("" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}")
-        table.add_row(f"{column.title}{'↑' if column.rising else '↓'}", *cells)
+    is_resampled = isinstance(diff.bootstrap, BootstrapRecord)
+    if isinstance(diff.bootstrap, BootstrapRecord):
+        table.add_column(f"{100 * diff.bootstrap.level:.0f} % interval", justify="right")
+    for metric in MAIN:
+        change = pair.changes[metric.name]
+        ends = change.interval
+        is_certain = ends is not None and not ends[0] <= 0 <= ends[1]
+        cells = [Text(percent(change.a)), Text(percent(change.b))]
+        cells.append(Text(_signed(change.difference), "bold" if is_certain else ""))
+        if is_resampled:
+            cells.append(Text("" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}"))
+        table.add_row(f"{metric.title}{metric.arrow}", *cells)
     return table
 
 
@@ -170,17 +214,25 @@ def _signed(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:+.2f}"
 
 
-def remarks(value: Value) -> list[str]:
-    """What differs beside the figures, a line each."""
-    lines = [f"setting {key}: {mine} and {theirs}" for key, (mine, theirs) in value["settings"].items()]
-    if value["a"] != value["b"]:
-        lines += [f"only in {value[side]}: {some(names, 9)}" for side, names in value["only_in"].items() if names]
-    for pair in value["pairs"]:
-        name = pair["a"] if pair["a"] == pair["b"] else f"{pair['a']} and {pair['b']}"
-        if pair["fingerprints"]:
-            lines.append(f"{name}: other fingerprints on {', '.join(pair['fingerprints'])}")
-        for split, (mine, theirs) in pair["coverage"].items():
-            keys = [key for key in {**mine, **theirs} if mine.get(key, 0) != theirs.get(key, 0)]
-            counts = ", ".join(f"{mine.get(key, 0):,} and {theirs.get(key, 0):,} {key}" for key in keys)
-            lines.append(f"{name}: coverage of {split}: {counts}")
+def remarks(diff: StoreDiff) -> list[str]:
+    """What differs beside the metrics, one line each."""
+    lines = [f"setting {key}: {ours} and {theirs}" for key, (ours, theirs) in diff.settings.items()]
+    if diff.a != diff.b:
+        sides = ((diff.a, diff.only_in.a), (diff.b, diff.only_in.b))
+        lines += [f"only in {uri}: {some(names, 9)}" for uri, names in sides if names]
+    for pair in diff.pairs:
+        name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
+        if pair.fingerprints:
+            lines.append(f"{name}: other fingerprints on {', '.join(pair.fingerprints)}")
+        for split, (ours, theirs) in pair.coverage.items():
+            lines.append(f"{name}: coverage of {split}: {_coverage_change(ours, theirs)}")
     return lines or ["Nothing else differs."]
+
+
+def _coverage_change(ours: SplitCoverage, theirs: SplitCoverage) -> str:
+    counts = [
+        {"images": side.images, "empty": side.empty, "failed": side.failed, "missing": side.missing_count}
+        for side in (ours, theirs)
+    ]
+    changed = [key for key in counts[0] if counts[0][key] != counts[1][key]]
+    return ", ".join(f"{counts[0][key]:,} and {counts[1][key]:,} {key}" for key in changed)

@@ -6,16 +6,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import vl_convert
 
 from saod_ray.report.cells import Cell, Sheet
-from saod_ray.report.charts import IS_CHOSEN
-from saod_ray.report.data import Gathered
+from saod_ray.report.charts import IS_CHOSEN, Choice
+from saod_ray.report.data import ReportData
 from saod_ray.report.figures import Figure, figures, picture
-from saod_ray.report.sheets import ranked
 
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -23,45 +22,42 @@ _TEX = {
 }  # fmt: skip
 
 
-def figure_files(gathered: Gathered, more: dict[str, Figure] | None = None) -> Iterator[tuple[str, bytes]]:
+def figure_files(gathered: ReportData, more: dict[str, Figure] | None = None) -> Iterator[tuple[str, bytes]]:
     """Every chart (and more, unless they are of a name that is there) by file name.
 
     One of a single detector is drawn for each of them.
     """
-    choices = [
-        {"detector": detector, "threshold": found["image_threshold"]}
-        for detector, found in ranked(gathered.results).items()
-    ]
-    for each in {**(more or {}), **figures(gathered)}.values():
-        yield from files_of(each, choices)
+    choices = [Choice(name, result.image_threshold) for name, result in gathered.results.ranked().items()]
+    for figure in {**(more or {}), **figures(gathered)}.values():
+        yield from files_of(figure, choices)
 
 
-def files_of(each: Figure, choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, bytes]]:
-    """A chart as SVG and PDF by file name; for each of the choices where it is of the chosen detector."""
-    for suffix, svg in _drawn(each, choices):
-        yield f"{each.name}{suffix}.svg", svg.encode()
-        yield f"{each.name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
+def files_of(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, bytes]]:
+    """A chart as SVG and PDF by file name; one per choice where it shows the chosen detector."""
+    for suffix, svg in _drawn(figure, choices):
+        yield f"{figure.name}{suffix}.svg", svg.encode()
+        yield f"{figure.name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
 
 
-def _drawn(each: Figure, choices: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    if IS_CHOSEN not in json.dumps(each.spec):
-        yield "", each.svg
+def _drawn(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, str]]:
+    if IS_CHOSEN not in json.dumps(figure.spec):
+        yield "", figure.svg
         return
-    for chosen in choices:
-        params = [{**param, "value": chosen.get(param["name"], param["value"])} for param in each.spec["params"]]
-        yield f"-{chosen['detector']}", picture(each.name, {**each.spec, "params": params})
+    for choice in choices:
+        values = {"detector": choice.detector, "threshold": choice.threshold}
+        params = [{**param, "value": values.get(param["name"], param["value"])} for param in figure.spec["params"]]
+        yield f"-{choice.detector}", picture(figure.name, {**figure.spec, "params": params})
 
 
-def table_files(sheets: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """The tables of figures by file name."""
-    for each in sheets.values():
-        for sheet in each.values() if isinstance(each, dict) else [each]:
-            if any(cell.is_number for row in sheet.rows for cell in row):
-                yield f"{sheet.name}.tex", latex(sheet).encode()
+def table_files(sheets: Iterable[Sheet]) -> Iterator[tuple[str, bytes]]:
+    """The tables of numbers by file name."""
+    for sheet in sheets:
+        if any(cell.is_number for row in sheet.rows for cell in row):
+            yield f"{sheet.name}.tex", latex(sheet).encode()
 
 
 def comma_separated(sheet: Sheet) -> str:
-    """A CSV table, every figure at full precision and empty where it is undefined."""
+    """A CSV table, every number at full precision and empty where it is undefined."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(_plain(head.title.removesuffix(" ↑").removesuffix(" ↓")) for head in sheet.heads)
@@ -81,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def latex(sheet: Sheet) -> str:
-    """A booktabs table, the best figures in bold."""
+    """A booktabs table, the best values in bold."""
     kinds = "".join("r" if head.is_number else "l" for head in sheet.heads)
     lines = [_line(_escaped(head.title) for head in sheet.heads), r"  \midrule"]
     lines += [_line(map(_cell, row)) for row in sheet.rows]
@@ -89,7 +85,7 @@ def latex(sheet: Sheet) -> str:
     return "\n".join([*begin, *lines, r"  \bottomrule", r"\end{tabular}", ""])
 
 
-def _line(cells: Any) -> str:
+def _line(cells: Iterable[str]) -> str:
     return f"  {' & '.join(cells)} \\\\"
 
 

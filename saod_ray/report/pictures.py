@@ -9,10 +9,9 @@ import numpy as np
 
 from saod_ray.config import UseCase, built_in, source_of
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
-from saod_ray.report.data import Gathered
-from saod_ray.report.sheets import ranked
+from saod_ray.report.data import ReportData
 from saod_ray.report.thumbnails import Detections, Thumbnails
-from saod_ray.score.split import image_uncertainty
+from saod_ray.score.evaluation import decide
 from saod_ray.score.uncertainty import NO_DETECTION
 from saod_ray.selfaware import SelfAware
 
@@ -48,14 +47,14 @@ class _Looked(NamedTuple):
     accepted: Array
 
 
-def gallery(gathered: Gathered, data: str | None, seed: int, limits: ImageLimits = OTHERS_IMAGES) -> Gallery:
+def gallery(gathered: ReportData, data: str | None, seed: int, limits: ImageLimits = OTHERS_IMAGES) -> Gallery:
     """Pictures of every detector, as far as the images lie below `data` (or a built-in use case's root)."""
-    name = gathered.results["use_case"]
+    name = gathered.results.use_case
     root = data or (UseCase.load(name).root if name in built_in() else None)
     if root is None:
         return Gallery("The images are not at hand: say where they lie with --data DIR to see pictures here.")
     album = _Album(gathered, Thumbnails(gathered.benchmark, root, seed, limits))
-    shown = {name: album.rows(name) for name in ranked(gathered.results)}
+    shown = {name: album.rows(name) for name in gathered.results.ranked()}
     if not any(shown.values()):
         return Gallery("The images are not where they were looked for: say where they lie with --data DIR.")
     return Gallery(detectors=shown)
@@ -64,7 +63,7 @@ def gallery(gathered: Gathered, data: str | None, seed: int, limits: ImageLimits
 class _Album:
     """Chooses images and tells what a detector and its self-aware self say of them."""
 
-    def __init__(self, gathered: Gathered, thumbnails: Thumbnails) -> None:
+    def __init__(self, gathered: ReportData, thumbnails: Thumbnails) -> None:
         self._gathered, self._benchmark, self._thumbnails = gathered, gathered.benchmark, thumbnails
 
     def rows(self, detector: str) -> dict[str, list[Picture]]:
@@ -94,7 +93,7 @@ class _Album:
 
     def _examples(self) -> list[tuple[str, int]]:
         """An ID image that the best detector accepts, at every severity, and the first image of each OOD subset."""
-        first = next(iter(ranked(self._gathered.results)))
+        first = next(iter(self._gathered.results.ranked()))
         inside, outside = self._look(first, "id"), self._look(first, "ood")
         out: list[tuple[str, int]] = []
         if inside is not None and inside.accepted.any():
@@ -109,14 +108,11 @@ class _Album:
         return out
 
     def _look(self, detector: str, split: str) -> _Looked | None:
-        store, settings = self._benchmark.store, self._benchmark.settings
+        store = self._benchmark.store
         if split not in store.splits or not store.shards(detector, split):
             return None
-        mine = self._gathered.selfaware[detector]
-        ids = self._benchmark.objects[source_of(split)].image_ids
-        kind = settings.uncertainty, settings.aggregate
-        images, uncertainty = image_uncertainty(store, detector, split, *kind, ids, mine.ranges)
-        return _Looked(split, images, uncertainty, mine.accepts(uncertainty, uncertainty != NO_DETECTION))
+        truth = self._benchmark.objects[source_of(split)]
+        return _Looked(split, *decide(store, detector, split, truth, self._gathered.selfaware[detector]))
 
     def _picture(self, detector: str, looked: _Looked, k: int, aware: bool, alone: bool = False) -> Picture | None:
         """One image: raw detections, or calibrated ones if it was accepted; `alone` leaves the verdict out."""

@@ -1,18 +1,30 @@
-"""results.json: every figure, full precision, sorted keys, the same bytes for the same inputs."""
+"""results.json: every metric, full precision, sorted keys, the same bytes for the same inputs."""
 
 from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 from saod_ray import __version__
 from saod_ray.config import ScoreSettings
+from saod_ray.errors import SaodError
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Scored
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.store import seals
+from saod_ray.score.results import (
+    BenchmarkResult,
+    BootstrapRecord,
+    Intervals,
+    Provenance,
+    SettingsRecord,
+    UseCaseRecord,
+)
+from saod_ray.store import results_file, seals
 from saod_ray.store.store import Store
 
 PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
@@ -21,46 +33,52 @@ PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
 def results(
     store: Store,
     settings: ScoreSettings,
-    scored: dict[str, Scored],
+    scored: Mapping[str, Scored],
     partial: bool,
     resamples: Bootstrap | None = None,
-) -> dict[str, Any]:
-    """The value of results.json; intervals are in it where there are resamples, and nothing else is then other."""
-    known = store.description
-    value: dict[str, Any] = {
-        "format": 1,
-        "use_case": known.name,
-        "conventions": settings.conventions,
-        "settings": settings.model_dump(mode="json"),
-        "provenance": {
-            "saod_ray": __version__,
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in PACKAGES},
-            "use_case": {"version": known.version, "annotations": known.annotations, "manifests": known.manifests},
-            "detections": {name: origins(store, name) for name in scored},
-        },
-        "detectors": {name: each.figures for name, each in scored.items()},
-    }
-    if partial:
-        value["partial"] = True
-    if resamples is not None:
-        value["bootstrap"] = resampling(resamples)
-        for name, each in _intervals(scored).items():
-            value["detectors"][name] = {**scored[name].figures, "intervals": each}
-    return seals.sealed(value)
+) -> BenchmarkResult:
+    """The content of results.json; with resamples it has intervals, and nothing else differs."""
+    description = store.description
+    use_case = UseCaseRecord(
+        version=description.version, annotations=description.annotations, manifests=description.manifests
+    )
+    provenance = Provenance(
+        saod_ray=__version__,
+        python=platform.python_version(),
+        packages={name: version(name) for name in PACKAGES},
+        use_case=use_case,
+        detections={name: origins(store, name) for name in scored},
+    )
+    result = BenchmarkResult(
+        use_case=description.name,
+        conventions=settings.conventions,
+        settings=msgspec.convert(settings.model_dump(mode="json"), SettingsRecord),
+        provenance=provenance,
+        detectors={name: entry.result for name, entry in scored.items()},
+        partial=True if partial else msgspec.UNSET,
+    )
+    return (result if resamples is None else _with_intervals(result, scored, resamples)).sealed()
 
 
-def resampling(resamples: Bootstrap) -> dict[str, Any]:
-    """How intervals were made."""
-    return {**resamples._asdict(), "level": bootstrap.LEVEL}
+def resampling(resamples: Bootstrap) -> BootstrapRecord:
+    """How intervals are computed."""
+    return BootstrapRecord(replicates=resamples.replicates, seed=resamples.seed, level=bootstrap.LEVEL)
 
 
-def _intervals(scored: dict[str, Scored]) -> dict[str, dict[str, Any]]:
-    found = {name: each.replicates for name, each in scored.items() if each.replicates is not None}
+def _with_intervals(result: BenchmarkResult, scored: Mapping[str, Scored], resamples: Bootstrap) -> BenchmarkResult:
+    replicates = {name: entry.replicates for name, entry in scored.items() if entry.replicates is not None}
     # a detector without a DAQ has no rank, even if some resamples (in which IDQ is 0) have one
-    ranks = bootstrap.rank_intervals({name: found[name] for name in found if scored[name].figures["daq"] is not None})
-    each = {name: bootstrap.intervals(scored[name].figures, values) for name, values in found.items()}
-    return {name: {**each[name], "rank": ranks.get(name)} for name in found}
+    ranks = bootstrap.rank_intervals(
+        {name: values for name, values in replicates.items() if scored[name].result.daq is not None}
+    )
+    detectors = dict(result.detectors)
+    for name, values in replicates.items():
+        detector = scored[name].result
+        ends = msgspec.structs.replace(bootstrap.intervals(detector, values), rank=ranks.get(name))
+        if isinstance(detector.intervals, Intervals):  # those of custom metrics
+            ends = msgspec.structs.replace(ends, metrics=detector.intervals.metrics)
+        detectors[name] = msgspec.structs.replace(detector, intervals=ends)
+    return msgspec.structs.replace(result, detectors=detectors, bootstrap=resampling(resamples))
 
 
 def origins(store: Store, detector: str) -> dict[str, dict[str, str]]:
@@ -68,6 +86,16 @@ def origins(store: Store, detector: str) -> dict[str, dict[str, str]]:
     return {split: seals.origins(store, detector, split) for split in store.splits}
 
 
-def encoded(value: dict[str, Any]) -> bytes:
+def encoded(value: msgspec.Struct | dict[str, Any]) -> bytes:
     """JSON text that a person can read and a byte comparison can trust; NaN cannot get in."""
-    return (json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    plain = msgspec.to_builtins(value)
+    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def read_results(store: Store) -> BenchmarkResult:
+    """The results.json of a store; an error names the command that writes it."""
+    try:
+        return BenchmarkResult.from_json(results_file.read_results(store))
+    except msgspec.ValidationError as error:
+        place = store.folder.shown(results_file.FILE)
+        raise SaodError(f"{place} is damaged ({error}): run `saod-ray score {store.uri}` again.") from error

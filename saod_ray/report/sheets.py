@@ -3,180 +3,158 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, figure_sheet, number, percent, words
-from saod_ray.report.data import Gathered
-from saod_ray.report.table import COLUMNS, Column
+import msgspec
 
-SUBSET_FIGURES = ("auroc", "fpr95", "tpr", "tnr", "ba")
+from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, metric_sheet, number, percent, words
+from saod_ray.report.data import ReportData
+from saod_ray.report.table import columns, rank
+from saod_ray.score.metrics import BUILT_IN, Metric
+from saod_ray.score.results import BenchmarkResult, DetectorResult
+
+SUBSET_METRICS = ("auroc", "fpr95", "tpr", "tnr", "ba")
 COMPONENTS = tuple(
-    Column(f"{title}{mark}", (where, key), False)
-    for where, mark in (("id", ""), ("shift", "_T"))
-    for title, key in (("LRP", "lrp"), ("Loc", "lrp_loc"), ("FP", "lrp_fp"), ("FN", "lrp_fn"))
+    BUILT_IN[f"{part}.{name}"] for part in ("id", "shift") for name in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn")
 )
-ACCURACY = tuple(
-    Column(title, ("accuracy", split, key), key != "olrp")
-    for split in ("val", "id")
-    for title, key in (
-        (f"AP {split}", "ap"),
-        (f"AP50 {split}", "ap50"),
-        (f"AP75 {split}", "ap75"),
-        (f"oLRP {split}", "olrp"),
-    )
-)
-CLASS_FIGURES = (
-    ("AP", "ap"),
-    ("LRP", "lrp"),
-    ("Loc", "lrp_loc"),
-    ("FP", "lrp_fp"),
-    ("FN", "lrp_fn"),
-    ("LaECE", "laece"),
-)
-AFTER_PAPER = tuple(
-    Column(f"{title}{mark}", (where, key), False)
-    for where, mark in (("id", ""), ("shift", "_T"))
-    for title, key in (("LaECE₀", "laece_0"), ("LaACE₀", "laace_0"), ("LRP₀", "lrp_0"))
-)
+CLASS_METRICS = {"AP": "ap", "LRP": "lrp", "Loc": "lrp_loc", "FP": "lrp_fp", "FN": "lrp_fn", "LaECE": "laece"}
 
 
-def paper_figures(use_case: str) -> dict[str, Any]:
-    """The paper's figures in percent by detector; empty for a use case that is not the paper's."""
+def paper_values(use_case: str) -> dict[str, dict[str, float]]:
+    """The paper's values in percent by detector and metric's name; empty for a use case that is not the paper's."""
     text = files("saod_ray.report").joinpath("paper.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text).get(use_case, {})
+    tables = tomllib.loads(text).get(use_case, {})
+    return {detector: dict(_flat(table)) for detector, table in tables.items()}
 
 
-def leaderboard(gathered: Gathered) -> Sheet:
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{key}", float(value)
+
+
+def leaderboard(gathered: ReportData) -> Sheet:
     """The paper's main table, with intervals and ranks where they were computed, and DAQ under the other conventions."""
     results = gathered.results
-    detectors = ranked(results)
-    sheet = figure_sheet("leaderboard", _title(results), COLUMNS, detectors, paper_figures(results["use_case"]))
-    other = "paper" if results["conventions"] == "official" else "official"
+    detectors, metrics = results.ranked(), columns(results)
+    sheet = metric_sheet("leaderboard", _title(results), metrics, detectors, paper_values(results.use_case))
+    other = "paper" if results.conventions == "official" else "official"
     heads = [
         *sheet.heads,
         Head(f"DAQ, {other} conventions", f"DAQ of the same detections under the {other} conventions."),
     ]
-    heads += [Head("rank", "By DAQ: the interval over the resamples.", False)] * ("bootstrap" in results)
+    is_resampled = results.resampling is not None
+    heads += [Head("rank", "By DAQ: the interval over the resamples.", False)] * is_resampled
     rows = []
-    for (name, figures), row in zip(detectors.items(), sheet.rows, strict=True):
-        row = [*_with_intervals(row, figures.get("intervals")), percent(gathered.other_daq[name])]
-        rank = (figures.get("intervals") or {}).get("rank")
-        row += [words("–" if rank is None else " to ".join(map(str, rank)))] * ("bootstrap" in results)
-        rows.append(row)
+    for (name, result), cells in zip(detectors.items(), sheet.rows, strict=True):
+        row = [*_with_intervals(cells, metrics, result), percent(gathered.other_daq[name])]
+        rows.append(row + [words(rank(result))] * is_resampled)
     return Sheet(sheet.name, sheet.caption, heads, rows)
 
 
-def _title(results: dict[str, Any]) -> str:
-    made = results.get("bootstrap")
-    if made is None:
+def _title(results: BenchmarkResult) -> str:
+    resampling = results.resampling
+    if resampling is None:
         return "Leaderboard, in %"
-    return f"Leaderboard, in %, with {100 * made['level']:.0f} % intervals of {made['replicates']:,} resamples"
+    return f"Leaderboard, in %, with {100 * resampling.level:.0f} % intervals of {resampling.replicates:,} resamples"
 
 
-def ranked(results: dict[str, Any]) -> dict[str, Any]:
-    """The detectors by falling DAQ, undefined ones last."""
-    found = results["detectors"]
-    return {name: found[name] for name in sorted(found, key=lambda name: (-(found[name]["daq"] or 0), name))}
-
-
-def _with_intervals(row: list[Cell], intervals: dict[str, Any] | None) -> list[Cell]:
+def _with_intervals(row: list[Cell], metrics: Sequence[Metric], result: DetectorResult) -> list[Cell]:
     """The same cells with the ends of their intervals below them."""
     out = row[:1]
-    for cell, column in zip(row[1:], COLUMNS, strict=True):
-        ends: Any = intervals
-        for key in column.path:
-            ends = ends.get(key) if isinstance(ends, dict) else None
-        text = (f"[{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]",) if ends else ()
+    for cell, metric in zip(row[1:], metrics, strict=True):
+        ends = metric.interval(result)
+        scale, digits = (100, ".2f") if metric.unit == "%" else (1, ".4g")
+        text = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
         out.append(replace(cell, notes=text + cell.notes))
     return out
 
 
-def subsets(results: dict[str, Any]) -> Sheet:
+def subsets(results: BenchmarkResult) -> Sheet:
     """Telling ID from OOD, by OOD subset and over all."""
     heads = [Head("detector", is_number=False), Head("OOD", is_number=False)]
-    heads += [Head(f"{name.upper()} {'↓' if name == 'fpr95' else '↑'}") for name in SUBSET_FIGURES]
-    paper = paper_figures(results["use_case"])
+    heads += [Head(f"{name.upper()} {'↓' if name == 'fpr95' else '↑'}") for name in SUBSET_METRICS]
+    paper = paper_values(results.use_case)
     rows = []
-    for detector, figures in ranked(results).items():
-        printed = paper.get(detector, {}).get("ood", {})
-        for subset, each in {"all": figures["ood"], **figures["ood"]["subsets"]}.items():
-            if each["auroc"] is None and subset != "all":  # a partial store may have none of its images
+    for detector, result in results.ranked().items():
+        printed = paper.get(detector, {})
+        for subset, rates in {"all": result.ood, **result.ood.subsets}.items():
+            if rates.auroc is None and subset != "all":  # a partial store may have none of its images
                 continue
             row = [words(detector, is_head=True), words(subset)]
-            for name in SUBSET_FIGURES:
-                notes = beside_paper(each.get(name), printed.get(name)) if subset == "all" else ()
-                row.append(percent(each.get(name), notes=notes))
+            for name in SUBSET_METRICS:
+                value: float | None = getattr(rates, name)
+                notes = beside_paper(value, printed.get(f"ood.{name}")) if subset == "all" else ()
+                row.append(percent(value, notes=notes))
             rows.append(row)
     return Sheet("ood", "Telling ID from OOD images, in %", heads, rows)
 
 
-def severities(gathered: Gathered) -> Sheet:
-    """Figures by severity."""
+def severities(gathered: ReportData) -> Sheet:
+    """Metrics by severity."""
     heads = [Head("detector", is_number=False), Head("split", is_number=False), Head("images"), Head("accepted")]
     heads += [Head("IDQ ↑"), Head("LaECE ↓"), Head("LRP ↓"), Head("AP ↑")]
     rows = []
-    for detector in ranked(gathered.results):
-        for each in gathered.tables[detector]["severities"]:
-            row = [
-                words(detector, is_head=True),
-                words(each["split"]),
-                count(each["images"]),
-                percent(each["accepted"]),
-            ]
-            rows.append(row + [percent(each[name]) for name in ("idq", "laece", "lrp", "ap")])
-    return Sheet("severity", "Figures by severity, in %", heads, rows)
+    for detector in gathered.results.ranked():
+        for row in gathered.tables[detector].severities:
+            cells = [words(detector, is_head=True), words(row.split), count(row.images)]
+            rows.append([*cells, *map(percent, (row.accepted, row.idq, row.laece, row.lrp, row.ap))])
+    return Sheet("severities", "By severity, in %", heads, rows)
 
 
-def calibrations(gathered: Gathered) -> Sheet:
+def calibrations(gathered: ReportData) -> Sheet:
     """LaECE before and after calibration."""
     heads = [Head("detector", is_number=False), Head("before ↓"), Head("after ↓")]
     rows = []
-    for detector, figures in ranked(gathered.results).items():
-        before = gathered.tables[detector].get("laece_before")
-        rows.append([words(detector, is_head=True), percent(before), percent(figures["id"]["laece"])])
+    for detector, result in gathered.results.ranked().items():
+        before = gathered.tables[detector].calibration.laece_before
+        rows.append([words(detector, is_head=True), percent(before), percent(result.id.laece)])
     return Sheet("calibration", "LaECE on ID before and after calibration, in %", heads, rows)
 
 
-def classes(gathered: Gathered, detector: str) -> Sheet:
-    """One detector's figures by class."""
-    figures = gathered.results["detectors"][detector]
+def classes(gathered: ReportData, detector: str) -> Sheet:
+    """One detector's metrics by class."""
+    result = gathered.results[detector]
     heads = [Head("class", is_number=False), Head("objects"), Head("detections")]
-    heads += [Head(title) for title, _ in CLASS_FIGURES] + [
-        Head("v on val"),
-        Head("v oracle", "LRP-optimal on ID itself"),
-    ]
-    oracle = gathered.tables[detector].get("oracle", {})
+    heads += [Head(title) for title in CLASS_METRICS]
+    custom = {name: metric.per_class for name, metric in result.custom.items() if isinstance(metric.per_class, dict)}
+    heads += [Head("v on val"), Head("v oracle", "LRP-optimal on ID itself"), *(Head(name) for name in custom)]
+    oracle = gathered.tables[detector].calibration.oracle
     rows = []
-    for name, each in figures.get("per_class", {}).items():
-        row = [words(name, is_head=True), count(each["objects"]), count(each["detections"])]
-        row += [percent(each.get(key)) for _, key in CLASS_FIGURES]
-        rows.append([*row, number(figures["detection_thresholds"].get(name)), number(oracle.get(name))])
+    for name, row in result.classes.items():
+        cells = [words(name, is_head=True), count(row.objects), count(row.detections)]
+        cells += [percent(getattr(row, key)) for key in CLASS_METRICS.values()]
+        cells += [number(result.detection_thresholds.get(name)), number(oracle.get(name))]
+        rows.append([*cells, *(number(values.get(name)) for values in custom.values())])
     return Sheet(f"classes-{detector}", f"{detector} on ID by class, in % (v: scores)", heads, rows)
 
 
-def coverage(results: dict[str, Any]) -> Sheet:
+def coverage(results: BenchmarkResult) -> Sheet:
     """How many images of each split were detected, empty, failed or missing."""
     heads = [Head("detector", is_number=False), Head("split", is_number=False)]
     heads += [Head(name) for name in ("images", "empty", "failed", "missing")]
     rows = []
-    for detector, figures in sorted(results["detectors"].items()):
-        for split, each in figures["coverage"].items():
-            numbers = [count(each.get(name, 0)) for name in ("images", "empty", "failed", "missing")]
-            rows.append([words(detector, is_head=True), words(split), *numbers])
+    for detector, result in sorted(results.detectors.items()):
+        for split, counts in result.coverage.items():
+            numbers = (counts.images, counts.empty, counts.failed, counts.missing_count)
+            rows.append([words(detector, is_head=True), words(split), *map(count, numbers)])
     return Sheet("coverage", "Every image accounted for", heads, rows)
 
 
-def failures(gathered: Gathered) -> Sheet:
+def failures(gathered: ReportData) -> Sheet:
     """The images that failed, and why."""
     rows = [
-        [words(each["detector"], is_head=True), words(each["split"]), words(each["image"]), words(each["error"])]
+        [words(row.detector, is_head=True), words(row.split), words(row.image), words(row.error)]
         for _, table in sorted(gathered.tables.items())
-        for each in table["failures"]
+        for row in table.failures
     ]
     heads = [Head(name, is_number=False) for name in ("detector", "split", "image", "error")]
-    return Sheet("failures", "Images that failed (at most 200 a detector)", heads, rows)
+    return Sheet("failures", "Images that failed (at most 200 per detector)", heads, rows)
 
 
 class Recorded(NamedTuple):
@@ -189,43 +167,40 @@ class Recorded(NamedTuple):
     commit: str | None = None
 
 
-def provenance(results: dict[str, Any], run: Recorded) -> Sheet:
-    """Where the figures come from, as name and value."""
-    known = results["provenance"]
-    use_case = known["use_case"]
-    said: list[tuple[str, object]] = [
-        ("use case", f"{results['use_case']}, version {use_case['version']}"),
-        ("conventions", results["conventions"]),
-        ("complete", "no: PARTIAL" if results.get("partial") else "yes"),
+def provenance(results: BenchmarkResult, run: Recorded) -> Sheet:
+    """Where the results come from, as name and value."""
+    origin, use_case = results.provenance, results.provenance.use_case
+    facts: list[tuple[str, object]] = [
+        ("use case", f"{results.use_case}, version {use_case.version}"),
+        ("conventions", results.conventions),
+        ("complete", "no: PARTIAL" if results.is_partial else "yes"),
         ("command", score_command(results)),
         ("seed of the corruptions", "not recorded" if run.seed is None else run.seed),
         ("commit of the last run", run.commit or "not recorded"),
     ]
-    said += [(f"setting {name}", _plain(value)) for name, value in sorted(results["settings"].items())]
-    said += [("saod-ray", known["saod_ray"]), ("python", known["python"])]
-    said += sorted(known["packages"].items())
-    said += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case["annotations"].items())]
-    said += [(f"manifest of {name}", digest) for name, digest in sorted(use_case["manifests"].items())]
-    for detector, splits in sorted(known["detections"].items()):
+    facts += [(f"setting {name}", _plain(value)) for name, value in _settings(results)]
+    facts += [("saod-ray", origin.saod_ray), ("python", origin.python)]
+    facts += sorted(origin.packages.items())
+    facts += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case.annotations.items())]
+    facts += [(f"manifest of {name}", digest) for name, digest in sorted(use_case.manifests.items())]
+    for detector, splits in sorted(origin.detections.items()):
         for split, units in splits.items():
-            said += [(f"{detector}, {split}, {unit}", digest) for unit, digest in sorted(units.items())]
-    rows = [[words(name, is_head=True), words(value)] for name, value in said]
-    return Sheet(
-        "provenance",
-        "Where the figures come from",
-        [Head("what", is_number=False), Head("value", is_number=False)],
-        rows,
-    )
+            facts += [(f"{detector}, {split}, {unit}", digest) for unit, digest in sorted(units.items())]
+    rows = [[words(name, is_head=True), words(value)] for name, value in facts]
+    heads = [Head("what", is_number=False), Head("value", is_number=False)]
+    return Sheet("provenance", "Where the results come from", heads, rows)
+
+
+def _settings(results: BenchmarkResult) -> list[tuple[str, object]]:
+    return sorted(msgspec.structs.asdict(results.settings).items())
 
 
 def _plain(value: object) -> str:
-    return ",".join(f"{each:g}" for each in value) if isinstance(value, list) else str(value)
+    return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value)
 
 
-def score_command(results: dict[str, Any]) -> str:
-    """What to type to get these figures from the store."""
-    flags = [f"--{name.replace('_', '-')} {_plain(value)}" for name, value in sorted(results["settings"].items())]
-    detectors = ",".join(sorted(results["detectors"]))
-    return " ".join(
-        ["saod-ray score STORE", f"--detectors {detectors}", *flags, *["--partial"] * bool(results.get("partial"))]
-    )
+def score_command(results: BenchmarkResult) -> str:
+    """What to type to get these results from the store."""
+    flags = [f"--{name.replace('_', '-')} {_plain(value)}" for name, value in _settings(results)]
+    detectors = ",".join(sorted(results.detectors))
+    return " ".join(["saod-ray score STORE", f"--detectors {detectors}", *flags, *["--partial"] * results.is_partial])

@@ -1,17 +1,20 @@
-"""Domain shift: figures by severity, and by corruption and severity, which only a recorded draw makes possible."""
+"""Domain shift: metrics by severity, and by corruption and severity, which only a recorded draw makes possible."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
-from saod_ray.report.judged import Judged
-from saod_ray.score import ap
+from saod_ray.report.records import ShiftResult
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.daq import quality
+from saod_ray.score.evaluation import SplitEvaluation
+from saod_ray.score.reducers import ClassSums
+from saod_ray.score.split import SplitDetections
 
-FIGURES = ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq")
+METRICS = ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq")
 
 
 def severity_of(split: str) -> int:
@@ -23,28 +26,36 @@ def severity_of(split: str) -> int:
     return int(split.removeprefix("id-c")) if split.startswith("id-c") else 0
 
 
-def severity(each: Judged, benchmark: Benchmark) -> dict[str, Any]:
-    """The figures of one severity; results.json has those of all severities together."""
-    return {"split": each.name, **_figures(each, benchmark, np.ones(len(each.accepted), bool))}
+def severity(evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark) -> ShiftResult:
+    """The metrics of one severity; results.json has those of all severities together. `raw` are all detections."""
+    everything = np.ones(len(evaluation.accepted), bool)
+    row = _metrics(evaluation, raw, benchmark, everything, evaluation.sums())
+    return msgspec.structs.replace(row, split=evaluation.split)
 
 
-def corruptions(each: Judged, benchmark: Benchmark, drawn: list[str | None]) -> list[dict[str, Any]]:
-    """The figures over the images that drew each corruption; nothing where no draw is recorded (an import)."""
-    names = np.array([name or "" for name in drawn], object)
+def corruptions(
+    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, drawn: Sequence[str | None]
+) -> list[ShiftResult]:
+    """The metrics over the images that drew each corruption; nothing where no draw is recorded (an import)."""
+    names = sorted({name for name in drawn if name})
+    if not names:
+        return []
+    groups = np.array([names.index(name) if name else -1 for name in drawn], np.int64)
     table = []
-    for name in sorted({name for name in drawn if name}):
-        table.append({"corruption": name, **_figures(each, benchmark, names == name)})
+    for number, sums in enumerate(evaluation.sums_by(groups, len(names))):
+        row = _metrics(evaluation, raw, benchmark, groups == number, sums)
+        table.append(msgspec.structs.replace(row, corruption=names[number]))
     return table
 
 
-def _figures(each: Judged, benchmark: Benchmark, chosen: np.ndarray) -> dict[str, Any]:
-    official = benchmark.settings.conventions == "official"
-    found = quality(each.sums(benchmark, chosen), benchmark.settings)
-    accuracy = ap.accuracy(each.raw.on_images(chosen), benchmark.objects["id"], zero_id_misses=official)
-    return {
-        "severity": severity_of(each.name),
-        "images": int(chosen.sum()),
-        "accepted": float(each.accepted[chosen].mean()) if chosen.any() else None,
-        "ap": accuracy["ap"],
-        **{name: found[name] for name in FIGURES},
-    }
+def _metrics(
+    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, chosen: np.ndarray, sums: ClassSums
+) -> ShiftResult:
+    own = quality(sums.statistics(), benchmark.settings)
+    return ShiftResult(
+        severity=severity_of(evaluation.split),
+        images=int(chosen.sum()),
+        accepted=float(evaluation.accepted[chosen].mean()) if chosen.any() else None,
+        ap=benchmark.accuracy_of(raw.on_images(chosen), evaluation.split).ap,
+        **{name: getattr(own, name) for name in METRICS},
+    )

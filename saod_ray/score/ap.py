@@ -7,16 +7,17 @@ combination, so only the few others are looked at forty times.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from saod_ray.score import lrp
-from saod_ray.score.matching import DROPPED, FP, IGNORED, TOP, TP, Matches, falling_in_image
-from saod_ray.score.objects import Objects
+from saod_ray.score.matching import DROPPED, FP, IGNORED, TOP, TP, falling_in_image
+from saod_ray.score.objects import GroundTruth
 from saod_ray.score.order import class_order
-from saod_ray.score.split import Split
+from saod_ray.score.results import AccuracyResult
+from saod_ray.score.split import SplitDetections
 
 Array = np.ndarray
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
@@ -185,8 +186,20 @@ def _interpolated(position: Array, total: int, recalls: Array) -> float:
     return area / recalls.size
 
 
-def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, Any]:
-    """AP, AR and oLRP of a split's raw detections, and `class_ap`; None where a figure is not defined."""
+class Accuracy(NamedTuple):
+    """AP, AR and oLRP over classes, and AP per class by label; None where undefined."""
+
+    overall: AccuracyResult
+    class_ap: list[float | None]
+
+    @property
+    def ap(self) -> float | None:
+        """COCO's main metric."""
+        return self.overall.ap
+
+
+def accuracy(split: SplitDetections, objects: GroundTruth, zero_id_misses: bool) -> Accuracy:
+    """AP, AR and oLRP of a split's raw detections."""
     outside = (~objects.area) & 0b1111
     ignored = np.where(objects.crowd, 0b1111, outside).astype(np.uint8)
     missed = objects.zero_id & zero_id_misses
@@ -209,15 +222,14 @@ def accuracy(split: Split, objects: Objects, zero_id_misses: bool) -> dict[str, 
     counts = [np.bincount(objects.label[here & (ignored >> a & 1 == 0)], minlength=objects.classes) for a in range(A)]
     order, start = class_order(split.label, split.score, objects.classes)
     precision, recall, early = _accumulate(order, start, tp, ig, rank, brief, np.stack(counts, 1), RECALLS)
-    figures: dict[str, Any] = {}
+    means: dict[str, float | None] = {}
     for a, area in enumerate(AREAS):
-        figures["ap" + area] = lrp.mean_of_defined(precision[:, a])
-        figures["ar" + area] = lrp.mean_of_defined(recall[:, a])
-    figures["ap50"] = lrp.mean_of_defined(precision[:, 0, 0])
-    figures["ap75"] = lrp.mean_of_defined(precision[:, 0, 5])
-    figures["ar_1"] = lrp.mean_of_defined(early[:, 0])
-    figures["ar_10"] = lrp.mean_of_defined(early[:, 1])
-    best = lrp.best_prefix(order, start, Matches(state, iou), counts[0], 0.5)
-    figures |= lrp.olrp(best, counts[0])
-    figures["class_ap"] = [lrp.mean_of_defined(each) for each in precision[:, 0]]
-    return figures
+        means["ap" + area] = lrp.mean_of_defined(precision[:, a])
+        means["ar" + area] = lrp.mean_of_defined(recall[:, a])
+    means["ap50"] = lrp.mean_of_defined(precision[:, 0, 0])
+    means["ap75"] = lrp.mean_of_defined(precision[:, 0, 5])
+    means["ar_1"] = lrp.mean_of_defined(early[:, 0])
+    means["ar_10"] = lrp.mean_of_defined(early[:, 1])
+    best = lrp.best_prefix(order, start, state, iou, counts[0], 0.5)
+    overall = AccuracyResult(**means, **lrp.olrp(best, counts[0]))
+    return Accuracy(overall, [lrp.mean_of_defined(values) for values in precision[:, 0]])

@@ -1,4 +1,4 @@
-"""How sure the figures are: a bootstrap over images with thresholds and calibrators held fixed.
+"""How certain the results are: a bootstrap over images with thresholds and calibrators held fixed.
 
 A resample draws, with replacement, as many images as there are: from id, whose corrupted copies follow their originals,
 and from ood. Nothing is matched again: every figure is a function of sums over images, and a resample weighs each
@@ -11,30 +11,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from saod_ray.config import ScoreSettings
 from saod_ray.score.daq import daq, quality
-from saod_ray.score.matching import FP, TP, Matches
-from saod_ray.score.objects import Objects
-from saod_ray.score.split import Split
-from saod_ray.score.statistics import Statistics, bins_of
+from saod_ray.score.evaluation import Decisions, SplitEvaluation
+from saod_ray.score.matching import FP, TP
+from saod_ray.score.metrics import Metric, built_in
+from saod_ray.score.objects import GroundTruth
+from saod_ray.score.results import DetectorResult, Intervals, OodIntervals, QualityIntervals, SplitQuality
+from saod_ray.score.statistics import Statistics
 from saod_ray.score.thresholds import harmonic
 
 Array = np.ndarray
-FORMAT = 1  # of replicates that are cached: raise it when resamples or figures change
+FORMAT = 1  # of cached replicates: raise it when resamples or metrics change
 LEVEL = 0.95
 CHUNK = 64  # replicates at a time: bounds memory, and a row of their weights is a cache line or two
 SOURCES = ("id", "ood")
-# the figures of a replicate, where they are in results.json
-FIGURES = (
-    ("daq",),
-    ("ood", "ba"),
-    *((part, name) for part in ("id", "shift") for name in ("idq", "laece", "lrp")),
-)
+# the metrics of a replicate, in the order of its columns
+PARTS = ("id", "shift")
+QUALITIES = ("idq", "laece", "lrp")
+RESAMPLED = ("daq", "ood.ba", *(f"{part}.{name}" for part in PARTS for name in QUALITIES))
+METRICS: tuple[Metric, ...] = built_in(*RESAMPLED)
 
 
 class Bootstrap(NamedTuple):
@@ -68,17 +69,30 @@ class Parts:
         )
 
 
-def parts_of(split: Split, matches: Matches, objects: Objects, images: Array, bins: int, last_closed: bool) -> Parts:
-    """What `statistics` sums, before it is summed; `images` are the positions whose objects are judged."""
-    judged = np.flatnonzero((matches.state == TP) | (matches.state == FP))
-    score = split.score[judged]
-    cell = split.label[judged].astype(np.int64) * (bins + 1) + bins_of(score, bins, last_closed)
-    order = np.argsort(cell, kind="stable")  # sums that are added to one after the other stay near
-    judged, cell, score = judged[order], cell[order], score[order]
-    # NaN is in no bin, and the sum of scores outside of bins is never read
-    values = [np.ones(len(judged)), np.nan_to_num(score), matches.iou[judged], matches.state[judged] == TP]
-    image = np.repeat(split.images, np.diff(split.offsets))[judged]
-    return Parts(image, cell, np.stack(values, axis=1), (objects.on(images) & ~objects.crowd).astype(np.float64))
+def parts_of(evaluation: SplitEvaluation) -> Parts:
+    """What the reducers sum, before it is summed."""
+    import polars as pl
+
+    rule, score, outcome = evaluation.bin_rule(), pl.col("calibrated"), pl.col("outcome")
+    frame = (
+        evaluation.frame(image=evaluation.kept.images)
+        .lazy()
+        .filter(outcome.is_in([TP, FP]))
+        .select(
+            "image",
+            cell=pl.col("label").cast(pl.Int64) * (rule.count + 1) + rule.number(score).cast(pl.Int64),
+            one=pl.lit(1.0),
+            score=score.fill_nan(0.0),  # NaN is in no bin, and sums of scores outside of bins are never read
+            iou="iou",
+            is_tp=(outcome == TP).cast(pl.Float64),
+        )
+        .sort("cell", maintain_order=True)  # sums that are added to one after the other stay near
+        .collect()
+    )
+    truth = evaluation.truth
+    counted = truth.on(evaluation.kept.images[evaluation.counted_images()]) & ~truth.crowd
+    values = np.stack([frame[name].to_numpy() for name in ("one", "score", "iou", "is_tp")], axis=1)
+    return Parts(np.array(frame["image"]), np.array(frame["cell"]), values, counted.astype(np.float64))
 
 
 @njit(cache=True, nogil=True)
@@ -97,8 +111,8 @@ def _weighted(row: Array, image: Array, values: Array, weights: Array, rows: int
     return out
 
 
-def _statistics(parts: Parts, objects: Objects, weights: Array, bins: int) -> list[Statistics]:
-    """The statistics of each replicate; `weights` has a row an image."""
+def _statistics(parts: Parts, objects: GroundTruth, weights: Array, bins: int) -> list[Statistics]:
+    """The statistics of each replicate; `weights` has one row per image."""
     shape = (objects.classes, bins + 1)
     cells = _weighted(parts.cell, parts.image, parts.values, weights, shape[0] * shape[1])
     on_image = np.repeat(np.arange(len(objects.image_ids)), np.diff(objects.start))
@@ -113,14 +127,6 @@ def _statistics(parts: Parts, objects: Objects, weights: Array, bins: int) -> li
 
 
 # telling ID from OOD -----------------------------------------------------------------------------------------------
-
-
-class Decided(NamedTuple):
-    """A split's images (positions), their uncertainties, and which are accepted."""
-
-    images: Array
-    uncertainty: Array
-    accepted: Array
 
 
 @njit(cache=True, nogil=True)
@@ -147,7 +153,7 @@ def _first_beyond(inside: Array, outside: Array, start: int) -> tuple[int, int, 
 class Separation:
     """Balanced accuracy of resamples, by whichever conventions."""
 
-    def __init__(self, inside: Decided, outside: Decided, settings: ScoreSettings, threshold: float) -> None:
+    def __init__(self, inside: Decisions, outside: Decisions, settings: ScoreSettings, threshold: float) -> None:
         self.inside, self.outside = inside, outside
         self._paper = settings.conventions == "paper"
         both = np.concatenate([inside.uncertainty, outside.uncertainty])
@@ -182,7 +188,7 @@ class Evidence:
     """What a detector's figures are made of, image by image. What was not seen is None."""
 
     settings: ScoreSettings
-    objects: Objects  # of id
+    objects: GroundTruth  # of id
     images: Mapping[str, int]  # of each source
     corrupted: bool
     separation: Separation | None
@@ -200,7 +206,7 @@ def draws(bootstrap: Bootstrap, source: str, replicate: int, images: int) -> Arr
 
 
 def replicates(evidence: Evidence, bootstrap: Bootstrap, pool: Executor) -> Array:
-    """A row of FIGURES for every resample, NaN where undefined; the same however many workers the pool has."""
+    """A row of METRICS for every resample, NaN where undefined; the same however many workers the pool has."""
     chunks = range(0, bootstrap.replicates, CHUNK)
     return np.concatenate(list(pool.map(lambda first: _chunk(evidence, bootstrap, first), chunks)))
 
@@ -209,38 +215,31 @@ def _chunk(evidence: Evidence, bootstrap: Bootstrap, first: int) -> Array:
     numbers = range(first, min(first + CHUNK, bootstrap.replicates))
     inside = [draws(bootstrap, "id", number, evidence.images["id"]) for number in numbers]
     weights = np.stack(inside, axis=1, dtype=np.uint16, casting="unsafe")
-    qualities = {name: _qualities(evidence, each, weights) for name, each in evidence.parts.items()}
+    qualities = {name: _qualities(evidence, parts, weights) for name, parts in evidence.parts.items()}
     rows = []
     for k, number in enumerate(numbers):
         ba = None
         if evidence.separation is not None:
             ba = evidence.separation.ba(inside[k], draws(bootstrap, "ood", number, evidence.images["ood"]))
-        figures: dict[str, Any] = {name: each[k] for name, each in qualities.items()} | {"ood": {"ba": ba}}
-        parts = [ba, figures["id"]["idq"], figures["shift"]["idq"]]
-        figures["daq"] = daq(parts if evidence.corrupted else parts[:2], evidence.settings.daq_weights)
-        rows.append([_at(figures, path) for path in FIGURES])
+        here, shifted = qualities["id"][k], qualities["shift"][k]
+        joined = [ba, here.idq, shifted.idq] if evidence.corrupted else [ba, here.idq]
+        row = [daq(joined, evidence.settings.daq_weights), ba]
+        rows.append(row + [getattr(part, name) for part in (here, shifted) for name in QUALITIES])
     return np.array(rows, np.float64)  # None becomes NaN
 
 
-def _qualities(evidence: Evidence, parts: Parts | None, weights: Array) -> list[dict[str, float | None]]:
+def _qualities(evidence: Evidence, parts: Parts | None, weights: Array) -> list[SplitQuality]:
     if parts is None:
-        return [dict.fromkeys(("idq", "laece", "lrp"))] * weights.shape[1]
+        return [SplitQuality()] * weights.shape[1]
     sums = _statistics(parts, evidence.objects, weights, evidence.settings.bins)
-    return [quality(each, evidence.settings) for each in sums]
-
-
-def _at(figures: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = figures
-    for key in path:
-        value = value[key]
-    return value
+    return [quality(replicate, evidence.settings) for replicate in sums]
 
 
 # intervals ---------------------------------------------------------------------------------------------------------
 
 
-def interval(values: Array, figure: float) -> list[float] | None:
-    """The percentiles of the resamples in which a figure is defined, moved so that their mean is the figure.
+def interval(values: Array, value: float) -> list[float] | None:
+    """The percentiles of the resamples in which a metric is defined, moved so that their mean is its value.
 
     None where it never is defined. LaECE is a sum of absolute values, to which the noise of resampling adds: the
     percentiles themselves would lie above it.
@@ -249,29 +248,32 @@ def interval(values: Array, figure: float) -> list[float] | None:
     if not len(defined):
         return None
     tail = 50 * (1 - LEVEL)
-    return [float(each) for each in np.percentile(defined, [tail, 100 - tail]) - defined.mean() + figure]
+    return [float(end) for end in np.percentile(defined, [tail, 100 - tail]) - defined.mean() + value]
+
+
+def bounded_interval(values: Array, value: float | None) -> list[float] | None:
+    """The interval of a share: within [0, 1], and None where the share itself is undefined."""
+    ends = None if value is None else interval(values, value)
+    return None if ends is None else [min(max(end, 0.0), 1.0) for end in ends]
 
 
 def rank_intervals(of_detectors: Mapping[str, Array]) -> dict[str, list[int] | None]:
     """Of each detector's rank by DAQ among these, resample by resample: 1 is best, equals share the better rank."""
-    values = np.array([each[:, FIGURES.index(("daq",))] for each in of_detectors.values()])
+    values = np.array([replicates[:, RESAMPLED.index("daq")] for replicates in of_detectors.values()])
     out: dict[str, list[int] | None] = {}
-    for name, mine in zip(of_detectors, values, strict=True):
-        ranks = (1 + (values > mine).sum(axis=0))[~np.isnan(mine)]
+    for name, own in zip(of_detectors, values, strict=True):
+        ranks = (1 + (values > own).sum(axis=0))[~np.isnan(own)]
         tail = 50 * (1 - LEVEL)
         ends = np.percentile(ranks, [tail, 100 - tail], method="inverted_cdf") if len(ranks) else None
-        out[name] = None if ends is None else [int(each) for each in ends]
+        out[name] = None if ends is None else [int(end) for end in ends]
     return out
 
 
-def intervals(figures: Mapping[str, Any], of_replicates: Array) -> dict[str, Any]:
-    """The intervals of FIGURES, nested as the figures are; a figure that is undefined has none."""
-    out: dict[str, Any] = {}
-    for path, values in zip(FIGURES, of_replicates.T, strict=True):
-        place = out
-        for key in path[:-1]:
-            place = place.setdefault(key, {})
-        figure = _at(figures, path)
-        ends = None if figure is None else interval(values, figure)
-        place[path[-1]] = None if ends is None else [min(max(each, 0.0), 1.0) for each in ends]  # all are shares
-    return out
+def intervals(result: DetectorResult, of_replicates: Array) -> Intervals:
+    """The intervals of METRICS; a metric that is undefined has none."""
+    ends = {
+        metric.name: bounded_interval(values, metric.value(result))
+        for metric, values in zip(METRICS, of_replicates.T, strict=True)
+    }
+    parts = [QualityIntervals(**{name: ends[f"{part}.{name}"] for name in QUALITIES}) for part in PARTS]
+    return Intervals(daq=ends["daq"], ood=OodIntervals(ba=ends["ood.ba"]), id=parts[0], shift=parts[1])

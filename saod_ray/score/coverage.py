@@ -54,5 +54,5 @@ def refuse_mixture(store: Store, detector: str) -> None:
     if len(versions := {page.origin.file for page in pages}) > 1:
         raise SaodError(
             f"'{detector}' in {store.uri} has detections of {len(versions)} versions of its weights, options or packages: "
-            f"make one of them anew with `{store.run_command(detector, 'val')} --replace`."
+            f"redo one of them with `{store.run_command(detector, 'val')} --replace`."
         )

@@ -1,25 +1,25 @@
-"""DAQ and what it is made of: LRP and LaECE joined in IDQ; BA, IDQ and IDQ_T joined in DAQ."""
+"""DAQ and its parts: LRP and LaECE combined in IDQ; BA, IDQ and IDQ_T combined in DAQ."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from saod_ray.config import ScoreSettings
 from saod_ray.score import laece, lrp
+from saod_ray.score.results import ClassResult, SplitQuality
 from saod_ray.score.statistics import Statistics
 from saod_ray.score.thresholds import harmonic
 
 AFTER_PAPER_BINS = 25
 
 
-def quality(sums: Statistics, settings: ScoreSettings) -> dict[str, float | None]:
+def quality(sums: Statistics, settings: ScoreSettings) -> SplitQuality:
     """IDQ, LaECE, LRP and its components over classes."""
     paper = settings.conventions == "paper"
     parts = lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, settings.tau, paper)
-    figures = {name: lrp.mean_of_defined(values) for name, values in parts.items()}
-    figures["laece"] = lrp.mean_of_defined(laece.laece(sums, paper))
-    figures["idq"] = idq(figures["lrp"], figures["laece"], settings.idq_weights)
-    return figures
+    means = {name: lrp.mean_of_defined(values) for name, values in parts.items()}
+    laece_mean = lrp.mean_of_defined(laece.laece(sums, paper))
+    return SplitQuality(laece=laece_mean, idq=idq(means["lrp"], laece_mean, settings.idq_weights), **means)
 
 
 def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, float]) -> float | None:
@@ -31,7 +31,7 @@ def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, 
     return harmonic(1 - lrp_mean, 1 - laece_mean, weights=weights)
 
 
-def daq(parts: list[float | None], weights: tuple[float, ...]) -> float | None:
+def daq(parts: Sequence[float | None], weights: tuple[float, ...]) -> float | None:
     """The harmonic mean of BA, IDQ and (where there is corruption) IDQ_T: 0 where one is 0, None where one is undefined."""
     used = [(part, weight) for part, weight in zip(parts, weights, strict=False) if weight]
     if any(part == 0 for part, _ in used):
@@ -51,13 +51,19 @@ def after_paper(sums: Statistics) -> dict[str, float | None]:
     }
 
 
-def per_class(sums: Statistics, settings: ScoreSettings, classes: list[str]) -> dict[str, dict[str, Any]]:
-    """LaECE, LRP and counts of each class; None where undefined."""
+def per_class(
+    sums: Statistics, settings: ScoreSettings, average_precision: Sequence[float | None]
+) -> list[ClassResult]:
+    """LaECE, LRP and counts of each class by label, with its AP; None where undefined."""
     paper = settings.conventions == "paper"
     parts = lrp.components(sums.tp, sums.fp, sums.iou, sums.objects, settings.tau, paper)
     columns = {"laece": laece.laece(sums, paper), **parts}
-    table: dict[str, dict[str, Any]] = {}
-    for label, name in enumerate(classes):
-        table[name] = {key: lrp.mean_of_defined(values[label : label + 1]) for key, values in columns.items()}
-        table[name] |= {"objects": int(sums.objects[label]), "detections": int(sums.tp[label] + sums.fp[label])}
-    return table
+    return [
+        ClassResult(
+            objects=int(sums.objects[label]),
+            detections=int(sums.tp[label] + sums.fp[label]),
+            ap=ap,
+            **{key: lrp.mean_of_defined(values[label : label + 1]) for key, values in columns.items()},
+        )
+        for label, ap in enumerate(average_precision)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from saod_ray.score.results import ReliabilityBins
 from saod_ray.score.statistics import Statistics
 
 Array = np.ndarray
@@ -33,16 +34,25 @@ def laace(sums: Statistics) -> Array:
         return np.where(sums.tp + sums.fp > 0, sums.error / (sums.tp + sums.fp), np.nan)
 
 
-def reliability(sums: Statistics, classes: list[str]) -> dict[str, dict[str, list[float]]]:
-    """The bins that have detections, per class and for all: what a reliability diagram draws."""
-    tables = {}
-    for label, name in enumerate(classes):
-        used = np.flatnonzero(sums.bin_count[label, :-1])
-        count = sums.bin_count[label, used]
-        tables[name] = {
-            "bin": used.tolist(),
-            "detections": count.tolist(),
-            "score": (sums.bin_score[label, used] / count).tolist(),
-            "iou": (sums.bin_iou[label, used] / count).tolist(),
-        }
-    return tables
+def reliability(sums: Statistics, classes: list[str]) -> dict[str, ReliabilityBins]:
+    """The bins that have detections, per class: what a reliability diagram draws."""
+    return {
+        name: reliability_bins(sums.bin_count[label], sums.bin_score[label], sums.bin_iou[label])
+        for label, name in enumerate(classes)
+    }
+
+
+def pooled_reliability(sums: Statistics) -> ReliabilityBins:
+    """The bins over the detections of all classes; LaECE itself is the mean over classes."""
+    return reliability_bins(sums.bin_count.sum(axis=0), sums.bin_score.sum(axis=0), sums.bin_iou.sum(axis=0))
+
+
+def reliability_bins(count: Array, score: Array, iou: Array) -> ReliabilityBins:
+    """Means over the bins that have detections; the last entry of each array is in no bin."""
+    used = np.flatnonzero(count[:-1])
+    return ReliabilityBins(
+        bin=used.tolist(),
+        detections=count[used].tolist(),
+        score=(score[used] / count[used]).tolist(),
+        iou=(iou[used] / count[used]).tolist(),
+    )

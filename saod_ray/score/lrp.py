@@ -56,14 +56,14 @@ def _best_prefix(
     return last, best, best_tp, best_fp, best_iou, any_tp
 
 
-def best_prefix(order: Array, start: Array, matches: Matches, objects: Array, tau: float) -> Prefix:
-    """Walk the class lists that `class_order` gives; `objects` is the number of non-crowd objects a class."""
-    return Prefix(*_best_prefix(order, start, matches.state, matches.iou, objects, tau))
+def best_prefix(order: Array, start: Array, state: Array, iou: Array, objects: Array, tau: float) -> Prefix:
+    """Walk the class lists that `class_order` gives; `objects` is the number of non-crowd objects per class."""
+    return Prefix(*_best_prefix(order, start, state, iou, objects, tau))
 
 
 def optimal_thresholds(label: Array, score: Array, matches: Matches, objects: Array, tau: float) -> Array:
     """LRP-optimal score thresholds: -1 for a class without objects, NaN for one without a TP."""
-    best = best_prefix(*class_order(label, score, len(objects)), matches, objects, tau)
+    best = best_prefix(*class_order(label, score, len(objects)), matches.state, matches.iou, objects, tau)
     thresholds = np.full(len(objects), np.nan)
     thresholds[objects == 0] = -1.0
     thresholds[best.any_tp] = score[best.last[best.any_tp]]

@@ -17,7 +17,7 @@ AREA_RANGES = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 @dataclass(frozen=True)
-class Objects:
+class GroundTruth:
     """Objects of image i are at start[i] to start[i + 1]: the non-crowd ones first, otherwise in file order.
 
     `subset` numbers the subset that each image is of, by the order in which the use case names them.
@@ -36,7 +36,7 @@ class Objects:
     classes: int
 
     @classmethod
-    def of(cls, manifest: Manifest, classes: int, subsets: Sequence[str] = ()) -> Objects:
+    def from_manifest(cls, manifest: Manifest, classes: int, subsets: Sequence[str] = ()) -> GroundTruth:
         """Join the objects with their images by rising image id."""
         import polars as pl
 

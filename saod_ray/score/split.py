@@ -15,7 +15,7 @@ from saod_ray.config import ScoreSettings, source_of
 from saod_ray.errors import SaodError, some
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
-from saod_ray.score.objects import Objects, area_bits
+from saod_ray.score.objects import GroundTruth, area_bits
 from saod_ray.store.cache import content_key
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
@@ -25,7 +25,7 @@ FORMAT = 1  # of what is cached: raise it when any of the computations changes
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitDetections:
     """Detections by rising image id; `images` are positions among the source's sorted image ids.
 
     The overlaps of detection d are at pair_start[d] to pair_start[d + 1].
@@ -41,9 +41,9 @@ class Split:
     pair_iou: Array
 
     @classmethod
-    def of(
-        cls, images: Array, offsets: Array, label: Array, score: Array, box: Array, size: Array, objects: Objects
-    ) -> Split:
+    def from_boxes(
+        cls, images: Array, offsets: Array, label: Array, score: Array, box: Array, size: Array, objects: GroundTruth
+    ) -> SplitDetections:
         """Detections with their boxes, which matching needs as overlaps with the objects alone."""
         ground = (objects.start, objects.label, objects.box, objects.size, objects.crowd)
         detection, thing, iou = overlaps(images, offsets, label, box, size, *ground)
@@ -59,64 +59,71 @@ class Split:
             pair_iou=iou,
         )
 
-    def with_score(self, score: Array) -> Split:
+    def with_score(self, score: Array) -> SplitDetections:
         """The same detections with other scores."""
         return replace(self, score=score)
 
-    def select(self, keep: Array) -> Split:
+    def select(self, keep: Array) -> SplitDetections:
         """The detections of a mask; all images stay."""
         chosen = np.flatnonzero(keep)
-        before = np.concatenate([[0], np.cumsum(keep)])
-        pairs = np.diff(self.pair_start)
-        kept_pairs = np.repeat(keep, pairs)
-        return Split(
+        taken, pair_start = _ranges(self.pair_start[chosen], self.pair_start[chosen + 1] - self.pair_start[chosen])
+        return SplitDetections(
             images=self.images,
-            offsets=before[self.offsets],
+            offsets=np.searchsorted(chosen, self.offsets),
             label=self.label[chosen],
             score=self.score[chosen],
             area=self.area[chosen],
-            pair_start=np.concatenate([[0], np.cumsum(pairs[chosen])]),
-            pair_object=self.pair_object[kept_pairs],
-            pair_iou=self.pair_iou[kept_pairs],
+            pair_start=pair_start,
+            pair_object=self.pair_object[taken],
+            pair_iou=self.pair_iou[taken],
         )
 
-    def on_images(self, keep: Array) -> Split:
+    def kept_by(self, keep: Callable[[SplitDetections], Array]) -> SplitDetections:
+        """The detections that a function masks."""
+        return self.select(keep(self))
+
+    def on_images(self, keep: Array) -> SplitDetections:
         """Only the images of a mask, with their detections."""
         some = self.select(np.repeat(keep, np.diff(self.offsets)))
         counts = np.diff(some.offsets)[keep]
         return replace(some, images=self.images[keep], offsets=np.concatenate([[0], np.cumsum(counts)]))
 
 
-def ground_truth(store: Store, source: str) -> Objects:
+def ground_truth(store: Store, source: str) -> GroundTruth:
     """The objects of val, id or ood, as arrays that are made once."""
     known = store.description
     key = content_key("objects", str(FORMAT), known.manifests[source], str(len(known.classes)), *known.subsets)
     arrays = store.cache.arrays(key)
     if arrays is not None:
-        return Objects(**arrays, classes=len(known.classes))
-    made = Objects.of(store.manifest(source), len(known.classes), known.subsets)
+        return GroundTruth(**arrays, classes=len(known.classes))
+    made = GroundTruth.from_manifest(store.manifest(source), len(known.classes), known.subsets)
     store.cache.put_arrays(key, {name: value for name, value in vars(made).items() if name != "classes"})
     return made
 
 
 def load(
-    store: Store, detector: str, split: str, objects: Objects, keep: Callable[[Split], Array] | None = None
-) -> Split:
+    store: Store,
+    detector: str,
+    split: str,
+    objects: GroundTruth,
+    keep: Callable[[SplitDetections], Array] | None = None,
+) -> SplitDetections:
     """Put a split that has shards together; how its images are spread over shards and rows does not matter.
 
     `keep` gives a mask of the detections that are wanted: the others are left behind before shards are joined.
     """
     parts = []
     for shard in store.shards(detector, split):
-        part = _load_shard(store, detector, split, shard, objects)
+        part = load_shard(store, detector, split, shard, objects)
         parts.append(part if keep is None else part.select(keep(part)))
     return _by_image([part for part in parts if len(part.images)] or parts[:1])
 
 
-def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: Objects) -> Split:
+def load_shard(store: Store, detector: str, split: str, shard: Shard, objects: GroundTruth) -> SplitDetections:
+    """The detections of one shard in its order."""
     key = _key(store, split, shard, "geometry")
     known = store.cache.arrays(key) or _geometry(store, detector, split, shard, objects, key)
-    return Split(
+    return SplitDetections(
         images=positions(objects.image_ids, known["image_id"], split),
         offsets=known["offsets"],
         label=known["label"],
@@ -128,7 +135,9 @@ def _load_shard(store: Store, detector: str, split: str, shard: Shard, objects: 
     )
 
 
-def _geometry(store: Store, detector: str, split: str, shard: Shard, objects: Objects, key: str) -> dict[str, Array]:
+def _geometry(
+    store: Store, detector: str, split: str, shard: Shard, objects: GroundTruth, key: str
+) -> dict[str, Array]:
     """What matching needs of a shard: labels, scores, and the overlaps with objects in place of the boxes."""
     rows = store.read_shard(detector, split, shard, ["label", "score", "box", "size"])
     images = positions(objects.image_ids, rows.image_id, split)
@@ -140,7 +149,7 @@ def _geometry(store: Store, detector: str, split: str, shard: Shard, objects: Ob
         )
     box = rows.columns["box"].astype(np.float64)
     size = np.array(rows.columns["size"]) if "size" in rows.columns else box[:, 2:] - box[:, :2]
-    made = Split.of(images, rows.offsets, label, rows.columns["score"], box, size, objects)
+    made = SplitDetections.from_boxes(images, rows.offsets, label, rows.columns["score"], box, size, objects)
     known = {
         "iou": made.pair_iou,
         "offsets": rows.offsets,
@@ -165,7 +174,7 @@ def positions(image_ids: Array, wanted: Array, split: str) -> Array:
     return at
 
 
-def _by_image(parts: list[Split]) -> Split:
+def _by_image(parts: list[SplitDetections]) -> SplitDetections:
     parts = sorted(parts, key=lambda part: int(part.images[0]) if len(part.images) else -1)
     whole = _concatenated(parts) if len(parts) > 1 else parts[0]
     if (np.diff(whole.images) > 0).all():
@@ -177,7 +186,7 @@ def _by_image(parts: list[Split]) -> Split:
     detections, offsets = _ranges(whole.offsets[order], counts[order])
     pairs = np.diff(whole.pair_start)[detections]
     taken, pair_start = _ranges(whole.pair_start[detections], pairs)
-    return Split(
+    return SplitDetections(
         images=whole.images[order],
         offsets=offsets,
         label=whole.label[detections],
@@ -199,7 +208,7 @@ def _ranges(starts: Array, lengths: Array) -> tuple[Array, Array]:
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths), offsets
 
 
-def _concatenated(parts: list[Split]) -> Split:
+def _concatenated(parts: list[SplitDetections]) -> SplitDetections:
     def joined(name: str) -> Array:
         return np.concatenate([getattr(part, name) for part in parts])
 
@@ -208,7 +217,7 @@ def _concatenated(parts: list[Split]) -> Split:
         starts = [getattr(part, name)[:-1] + end for part, end in zip(parts, ends, strict=False)]
         return np.concatenate([*starts, ends[-1:]])
 
-    return Split(
+    return SplitDetections(
         images=joined("images"),
         offsets=chained("offsets"),
         label=joined("label"),
@@ -269,11 +278,11 @@ def _sums(
 
 
 def look_ahead(
-    store: Store, detector: str, split: str, shard: Shard, objects: Objects, settings: ScoreSettings
+    store: Store, detector: str, split: str, shard: Shard, objects: GroundTruth, settings: ScoreSettings
 ) -> None:
     """Leave in the store's cache what a scoring looks up about a shard: its overlaps with objects, and uncertainties."""
     if source_of(split) != "ood" and split != "pseudo-ood":
-        _load_shard(store, detector, split, shard, objects)
+        load_shard(store, detector, split, shard, objects)
     if settings.uncertainty != "joint-entropy-normalised":  # which needs all of val first
         _sums(store, detector, split, shard, settings.uncertainty, unc.used_of(settings.aggregate), None)
 

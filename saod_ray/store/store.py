@@ -71,8 +71,11 @@ class Store:
     # the use case -------------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, uri: str) -> Store:
+    def open(cls, uri: str | Path) -> Store:
         """A store that is there; an error names the command that makes one."""
+        uri = str(uri)
+        if "://" not in uri and Path(uri).is_file():
+            raise SaodError(f"{uri} is a file: give the folder of a store, for instance {Path(uri).parent}.")
         store = cls(uri)
         if not store.folder.exists("use-case.json"):
             raise SaodError(f"There is no store at {uri}: make one with `saod-ray import {uri} --use-case FILE …`.")

@@ -17,8 +17,8 @@ from saod_ray.detect.detections import Detections, Detector
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.score.ap import accuracy
-from saod_ray.score.objects import Objects
-from saod_ray.score.split import Split
+from saod_ray.score.objects import GroundTruth
+from saod_ray.score.split import SplitDetections
 from saod_ray.train.recipe import config_of
 from saod_ray.train.settings import Settings
 
@@ -34,13 +34,14 @@ def accuracy_of(
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config = config_of(settings.config, len(settings.classes))
     detector = MmdetDetector(spec, config, weights, device, threads=None if device == "cuda" else 1)
-    figures = accuracy(*detected(detector, val, root, progress), zero_id_misses=False)
-    return {name: round(figures[name], 4) for name in ("ap", "ap50", "ap75") if figures[name] is not None}
+    overall = accuracy(*detected(detector, val, root, progress), zero_id_misses=False).overall
+    values = {"ap": overall.ap, "ap50": overall.ap50, "ap75": overall.ap75}
+    return {name: round(value, 4) for name, value in values.items() if value is not None}
 
 
 def detected(
     detector: Detector, manifest: Manifest, root: str, progress: Progress | None = None
-) -> tuple[Split, Objects]:
+) -> tuple[SplitDetections, GroundTruth]:
     """A detector's detections on a manifest's images, and the objects there; an image that cannot be read has none."""
     images = manifest.images.sort("image_id")["file_name"].to_list()
     folder = Folder(root)
@@ -51,7 +52,7 @@ def detected(
         found += [NOTHING if each is None else next(seen) for each in pixels]
         if progress:
             progress(len(found), len(images))
-    objects = Objects.of(manifest, len(detector.spec.classes))
+    objects = GroundTruth.from_manifest(manifest, len(detector.spec.classes))
     return _split(found, objects), objects
 
 
@@ -62,9 +63,11 @@ def _pixels(folder: Folder, name: str) -> np.ndarray | None:
         return None
 
 
-def _split(found: list[Detections], objects: Objects) -> Split:
+def _split(found: list[Detections], objects: GroundTruth) -> SplitDetections:
     label = np.concatenate([each.label for each in found])
     box = np.concatenate([each.box for each in found]).astype(np.float64)
     offsets = np.concatenate([[0], np.cumsum([len(each.label) for each in found])])
     score = np.concatenate([each.score for each in found]).astype(np.float64)
-    return Split.of(np.arange(len(found)), offsets, label, score, box, box[:, 2:] - box[:, :2], objects)
+    return SplitDetections.from_boxes(
+        np.arange(len(found)), offsets, label, score, box, box[:, 2:] - box[:, :2], objects
+    )

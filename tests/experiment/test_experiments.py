@@ -21,7 +21,7 @@ from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.engine.plan import Inputs, PlanOptions, make_plan
 from saod_ray.errors import SaodError
 from saod_ray.experiment import NAMES, every, find, paper
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Experiment, Outcome, perform, read
 from saod_ray.experiment.showing import stored
 from saod_ray.report import page
@@ -46,15 +46,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def desk(folder: Path, tmp_path: Path) -> Desk:
+def context(folder: Path, tmp_path: Path) -> ExperimentContext:
     shutil.copytree(folder / "store", tmp_path / "store")
-    return Desk(Store.open(str(tmp_path / "store")), ScoreSettings(), ["atss", "nll-rcnn"])
+    return ExperimentContext(Store.open(str(tmp_path / "store")), ScoreSettings(), ["atss", "nll-rcnn"])
 
 
 # AUROC by loops ----------------------------------------------------------------------------------------------------
 
 
-def detection_values(desk: Desk, kind: str, rows: Rows, ranges: dict[str, tuple[float, float]]) -> list[float]:
+def detection_values(
+    context: ExperimentContext, kind: str, rows: Rows, ranges: dict[str, tuple[float, float]]
+) -> list[float]:
     """The uncertainty of each detection, in plain numbers."""
     out = []
     for k in range(rows.detections):
@@ -94,19 +96,19 @@ def aggregated(values: list[float], aggregate: str) -> float:
     return sum(some) / len(some)
 
 
-def slow_auroc(desk: Desk, detector: str, kind: str, aggregate: str = "top-3") -> float:
-    store = desk.store
+def slow_auroc(context: ExperimentContext, detector: str, kind: str, aggregate: str = "top-3") -> float:
+    store = context.store
     rows = {
         split: store.read_shard(detector, split, store.shards(detector, split)[0]) for split in ("val", "id", "ood")
     }
     ranges: dict[str, tuple[float, float]] = {}
     if "variance" in rows["val"].columns:
         for name, of in (("class", "entropy"), ("box", "gaussian-entropy")):
-            found = detection_values(desk, of, rows["val"], {})
+            found = detection_values(context, of, rows["val"], {})
             ranges[name] = (min(found), max(found))
     images = {}
     for split in ("id", "ood"):
-        each = detection_values(desk, kind, rows[split], ranges)
+        each = detection_values(context, kind, rows[split], ranges)
         offsets = rows[split].offsets
         images[split] = [aggregated(each[a:b], aggregate) for a, b in pairwise(offsets)]
     pairs = list(product(images["id"], images["ood"]))
@@ -114,22 +116,22 @@ def slow_auroc(desk: Desk, detector: str, kind: str, aggregate: str = "top-3") -
 
 
 @pytest.mark.parametrize("detector", ["atss", "nll-rcnn"])
-def test_aurocs_are_those_of_a_loop_over_pairs_of_images(desk, detector) -> None:
+def test_aurocs_are_those_of_a_loop_over_pairs_of_images(context, detector) -> None:
     from saod_ray.experiment import combined, sigmoid_entropy, uncertainty
 
     for module in (uncertainty, sigmoid_entropy, combined):
-        outcome = perform(module.EXPERIMENT, desk)
+        outcome = perform(module.EXPERIMENT, context)
         for row in [row for row in outcome.rows if row.heads[0] == detector]:
             kinds = [module.KINDS[row.heads[1]]] if len(row.heads) > 1 else list(module.KINDS.values())
             for kind, value in zip(kinds, row.values, strict=True):
                 if kind in ("score", "entropy", "ds") or detector == "nll-rcnn":
-                    assert value == pytest.approx(slow_auroc(desk, detector, kind), abs=1e-9), (module, kind)
+                    assert value == pytest.approx(slow_auroc(context, detector, kind), abs=1e-9), (module, kind)
                 else:
                     assert value is None
 
 
-def test_aggregations_are_those_of_a_loop(desk) -> None:
-    outcome = perform(find("aggregation"), desk)
+def test_aggregations_are_those_of_a_loop(context) -> None:
+    outcome = perform(find("aggregation"), context)
     assert [row.heads for row in outcome.rows] == [
         ("atss", "score"),
         ("nll-rcnn", "score"),
@@ -137,36 +139,36 @@ def test_aggregations_are_those_of_a_loop(desk) -> None:
     ]
     for row in outcome.rows:
         for column, value in zip(outcome.columns, row.values, strict=True):
-            assert value == pytest.approx(slow_auroc(desk, *row.heads, column.title), abs=1e-9)
+            assert value == pytest.approx(slow_auroc(context, *row.heads, column.title), abs=1e-9)
 
 
-def test_no_sigmoid_and_no_probabilistic_detector_is_refused_with_what_is_needed(desk) -> None:
-    alone = Desk(desk.store, desk.settings, ["atss"])
+def test_no_sigmoid_and_no_probabilistic_detector_is_refused_with_what_is_needed(context) -> None:
+    alone = ExperimentContext(context.store, context.settings, ["atss"])
     for name, needed in (("sigmoid-entropy", "sigmoid-based detector"), ("combined", "probabilistic detector")):
         with pytest.raises(SaodError, match=needed):
             perform(find(name), alone)
-        assert read(desk.store, name) is None
+        assert read(context.store, name) is None
 
 
-def test_subsets_are_pooled_into_all(desk) -> None:
-    outcome = perform(find("ood-subsets"), desk)
+def test_subsets_are_pooled_into_all(context) -> None:
+    outcome = perform(find("ood-subsets"), context)
     assert [column.title for column in outcome.columns] == ["far", "all OOD"]
     for row in outcome.rows:
-        assert row.values[0] == row.values[1] == desk.scored(row.heads[0])["ood"]["auroc"]
+        assert row.values[0] == row.values[1] == context.scored(row.heads[0]).ood.auroc
 
 
 # thresholds and bins -----------------------------------------------------------------------------------------------
 
 
-def test_the_rules_for_u_are_those_of_a_scoring(desk) -> None:
-    outcome = perform(find("image-threshold"), desk)
-    for detector in desk.detectors:
-        _, inside = desk.uncertainty(detector, "val")
-        annotated = desk.objects("val").annotated()
-        u = sorted(inside[annotated[desk.uncertainty(detector, "val")[0]]])[int(0.95 * annotated.sum())]
-        assert desk.aware(detector, image_threshold="tpr-0.95").image_threshold == u
+def test_the_rules_for_u_are_those_of_a_scoring(context) -> None:
+    outcome = perform(find("image-threshold"), context)
+    for detector in context.detectors:
+        _, inside = context.uncertainty(detector, "val")
+        annotated = context.objects("val").annotated()
+        u = sorted(inside[annotated[context.uncertainty(detector, "val")[0]]])[int(0.95 * annotated.sum())]
+        assert context.aware(detector, image_threshold="tpr-0.95").image_threshold == u
         for rule, title in (("tpr-0.95", "TPR@0.95"), ("pseudo-ood", "pseudo-OOD")):
-            found = desk.scored(detector, image_threshold=rule)["ood"]
+            found = msgspec.structs.asdict(context.scored(detector, image_threshold=rule).ood)
             assert [outcome.cell(detector, title, column=name) for name in ("BA", "TPR", "TNR")] == [
                 found["ba"],
                 found["tpr"],
@@ -174,76 +176,76 @@ def test_the_rules_for_u_are_those_of_a_scoring(desk) -> None:
             ]
 
 
-def test_the_oracle_is_optimal_on_the_id_images(desk) -> None:
-    outcome = perform(find("oracle"), desk)
-    objects, raw = desk.objects("id"), desk.raw("atss", "id")
+def test_the_oracle_is_optimal_on_the_id_images(context) -> None:
+    outcome = perform(find("oracle"), context)
+    objects, raw = context.objects("id"), context.raw("atss", "id")
     matches = greedy(raw, objects, 0.1, zero_id_misses=True)
     counts = objects.counts(raw.images)
-    best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches, counts, 0.1)
-    for label, name in enumerate(desk.classes):
+    best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches.state, matches.iou, counts, 0.1)
+    for label, name in enumerate(context.classes):
         v, oracle, gap = (outcome.cell("atss", name, column=title) for title in ("v on val", "v on ID", "difference"))
         assert oracle == (raw.score[best.last[label]] if best.any_tp[label] and counts[label] else None)
         assert gap is None or gap == pytest.approx(abs(v - oracle))
 
 
-def test_bins_hold_every_image_once(desk) -> None:
-    outcome = perform(find("reliability"), desk)
+def test_bins_hold_every_image_once(context) -> None:
+    outcome = perform(find("reliability"), context)
     shares = [row for row in outcome.rows if row.heads[2] == "images"]
     assert {row.heads[1] for row in shares} == {"id", "id-c1", "id-c3", "id-c5", "ood"}
     for row in shares:
         assert sum(row.values) == pytest.approx(1)
-        _, values = desk.uncertainty(*row.heads[:2])
+        _, values = context.uncertainty(*row.heads[:2])
         first = np.mean((values >= 0) & (values < 0.1))
         assert row.values[0] == pytest.approx(first)
     assert set(outcome.charts) == {"uncertainty", "reliability-before", "reliability-after"}
 
 
-def test_components_and_improvements_are_what_a_scoring_gives(desk) -> None:
-    outcome = perform(find("components"), desk)
-    figures = desk.scored("atss")
+def test_components_and_improvements_are_what_a_scoring_gives(context) -> None:
+    outcome = perform(find("components"), context)
+    figures = context.scored("atss").to_json()
     assert outcome.cell("atss", column="DAQ") == figures["daq"]
     assert outcome.cell("atss", column="FN_T") == figures["shift"]["lrp_fn"]
     with pytest.raises(SaodError, match="f-rcnn-short"):
-        perform(find("improvements"), desk)
+        perform(find("improvements"), context)
 
 
 # files -------------------------------------------------------------------------------------------------------------
 
 
-def forbidden(desk: Desk) -> Any:
+def forbidden(context: ExperimentContext) -> Any:
     raise AssertionError("computed again")
 
 
-def test_what_nothing_changed_for_is_read_and_not_computed(desk) -> None:
-    made = perform(find("ood-subsets"), desk)
+def test_what_nothing_changed_for_is_read_and_not_computed(context) -> None:
+    made = perform(find("ood-subsets"), context)
     known = find("ood-subsets")
     lazy = Experiment(known.name, known.paper, known.shows, known.needs, known.columns, forbidden)
-    again = Desk(desk.store, desk.settings, desk.detectors)
+    again = ExperimentContext(context.store, context.settings, context.detectors)
     assert perform(lazy, again) == made
     for other in (
-        Desk(desk.store, ScoreSettings(aggregate="min"), desk.detectors),
-        Desk(desk.store, desk.settings, ["atss"]),
+        ExperimentContext(context.store, ScoreSettings(aggregate="min"), context.detectors),
+        ExperimentContext(context.store, context.settings, ["atss"]),
     ):
         with pytest.raises(AssertionError):
             perform(lazy, other)
-    path = Path(desk.store.folder.path("experiments/ood-subsets.json"))
+    path = Path(context.store.folder.path("experiments/ood-subsets.json"))
     text = path.read_bytes()
     path.write_bytes(text[:-20])
     assert perform(known, again) == made and path.read_bytes() == text
-    with_columns(Store(desk.store.uri), "atss", ("avg_entropy",), seed=1)
+    with_columns(Store(context.store.uri), "atss", ("avg_entropy",), seed=1)
     with pytest.raises(AssertionError):
-        perform(lazy, Desk(Store(desk.store.uri), desk.settings, desk.detectors))
+        perform(lazy, ExperimentContext(Store(context.store.uri), context.settings, context.detectors))
 
 
-def test_files_are_the_same_bytes_in_another_store(desk, folder, tmp_path) -> None:
+def test_files_are_the_same_bytes_in_another_store(context, folder, tmp_path) -> None:
     shutil.copytree(folder / "store", tmp_path / "other")
-    other = Desk(Store.open(str(tmp_path / "other")), ScoreSettings(), ["atss", "nll-rcnn"])
+    other = ExperimentContext(Store.open(str(tmp_path / "other")), ScoreSettings(), ["atss", "nll-rcnn"])
     for name in ("uncertainty", "oracle", "reliability"):
-        assert perform(find(name), desk).json() == perform(find(name), other).json()
-        assert json.loads(perform(find(name), desk).json())["format"] == 2
+        assert perform(find(name), context).json() == perform(find(name), other).json()
+        assert json.loads(perform(find(name), context).json())["format"] == 2
 
 
-def test_the_papers_tables_fit_the_experiments(desk) -> None:
+def test_the_papers_tables_fit_the_experiments(context) -> None:
     """Every row of the package's data has the heads and columns that the experiment makes."""
     from saod_ray.detect import registry
 
@@ -274,7 +276,7 @@ def test_corrupted_copies_of_val_count_for_accuracy_alone(folder, tmp_path) -> N
     assert store.extra_splits("atss") == ["val-c1"] and "val-c1" not in store.splits
     assert saod_ray("score", uri).returncode == 0
     assert (tmp_path / "store" / "results.json").read_bytes() == before
-    outcome = perform(find("accuracy"), Desk(store, ScoreSettings(), ["atss", "nll-rcnn"]))
+    outcome = perform(find("accuracy"), ExperimentContext(store, ScoreSettings(), ["atss", "nll-rcnn"]))
     titles = [column.title for column in outcome.columns]
     assert titles == ["val", "val-c1", "val-c3", "val-c5", "id", "id-c1", "id-c3", "id-c5"]
     assert outcome.cell("atss", column="val-c1") == outcome.cell("atss", column="val") is not None
@@ -282,7 +284,7 @@ def test_corrupted_copies_of_val_count_for_accuracy_alone(folder, tmp_path) -> N
     assert not verify(store, store.detectors()).problems
     listed = store.pages("atss", "val-c1")[0]
     ledger.write_page(store.folder, msgspec.structs.replace(listed, origin=Origin(RUN, "other weights", "0")))
-    again = perform(find("accuracy"), Desk(store, ScoreSettings(bins=9), ["atss"]))
+    again = perform(find("accuracy"), ExperimentContext(store, ScoreSettings(bins=9), ["atss"]))
     assert again.cell("atss", column="val-c1") is None
     ledger.write_page(store.folder, listed)
     exported = tmp_path / "out.json"
@@ -326,13 +328,13 @@ def test_mistakes_are_one_sentence(arguments, said, tmp_path) -> None:
     assert result.returncode == 1 and said in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_one_command_writes_table_and_figures(desk, tmp_path) -> None:
+def test_one_command_writes_table_and_figures(context, tmp_path) -> None:
     out = tmp_path / "out"
     result = saod_ray(
-        "experiment", "oracle", desk.store.uri, "--csv", out / "t.csv", "--latex", out / "t.tex", "--figures", out
+        "experiment", "oracle", context.store.uri, "--csv", out / "t.csv", "--latex", out / "t.tex", "--figures", out
     )
     assert result.returncode == 0, result.stderr
-    outcome = read(desk.store, "oracle")
+    outcome = read(context.store, "oracle")
     assert isinstance(outcome, Outcome)
     rows = list(csv.reader(io.StringIO((out / "t.csv").read_text())))
     assert rows[0] == ["detector", "class", "v on val", "v on ID", "difference"]
@@ -341,19 +343,19 @@ def test_one_command_writes_table_and_figures(desk, tmp_path) -> None:
     assert sorted(path.name for path in (out / "oracle").iterdir()) == [
         f"oracle-{name}.{kind}" for name in ("atss", "nll-rcnn") for kind in ("pdf", "svg")
     ]
-    printed = saod_ray("experiment", "oracle", desk.store.uri, "--json")
+    printed = saod_ray("experiment", "oracle", context.store.uri, "--json")
     assert json.loads(printed.stdout) == json.loads(outcome.json())
     shown = [line.split()[0] for line in result.stdout.splitlines() if line.strip().startswith(("atss", "nll"))]
     assert len(shown) == len(outcome.rows)
 
 
-def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(desk) -> None:
-    assert saod_ray("score", desk.store.uri).returncode == 0
-    gathered = gather(Store.open(desk.store.uri))
+def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(context) -> None:
+    assert saod_ray("score", context.store.uri).returncode == 0
+    gathered = gather(Store.open(context.store.uri))
     known = gathered.benchmark, chosen_first(gathered)
-    perform(find("ood-subsets"), desk)
+    perform(find("ood-subsets"), context)
     assert [each.name for each in stored(*known).sections] == ["ood-subsets"]
-    perform(find("ood-subsets"), Desk(desk.store, desk.settings, ["atss"]))
+    perform(find("ood-subsets"), ExperimentContext(context.store, context.settings, ["atss"]))
     left = stored(*known)
     assert (left.sections, left.stale) == ((), ("ood-subsets",))
     text = page.report(gathered, None, left).decode()
@@ -361,8 +363,8 @@ def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(desk) -> 
 
 
 @pytest.mark.slow
-def test_all_does_what_can_be_done_and_the_report_shows_it(desk, tmp_path) -> None:
-    uri = desk.store.uri
+def test_all_does_what_can_be_done_and_the_report_shows_it(context, tmp_path) -> None:
+    uri = context.store.uri
     assert saod_ray("score", uri).returncode == 0
     result = saod_ray("experiment", "all", uri)
     assert result.returncode == 0, result.stderr

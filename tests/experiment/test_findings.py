@@ -13,7 +13,7 @@ import pytest
 from conftest import saod_ray
 
 from saod_ray.experiment import NAMES, find
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Outcome, perform
 from saod_ray.report.diff import last_settings
 from saod_ray.store.store import Store
@@ -33,24 +33,24 @@ def place(shapes_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def desk(place: Path) -> Desk:
+def context(place: Path) -> ExperimentContext:
     store = Store.open(str(place))
     assert set(SIX) <= set(store.detectors())
-    return Desk(store, last_settings(store), SIX)
+    return ExperimentContext(store, last_settings(store), SIX)
 
 
-def table(desk: Desk, name: str) -> Outcome:
-    return perform(find(name), desk)
+def table(context: ExperimentContext, name: str) -> Outcome:
+    return perform(find(name), context)
 
 
-def test_every_experiment_runs_and_has_the_shape_of_the_papers(desk, place) -> None:
+def test_every_experiment_runs_and_has_the_shape_of_the_papers(context, place) -> None:
     result = saod_ray("experiment", "all", place, "--detectors", ",".join(SIX))
     assert result.returncode == 0, result.stderr
     assert "not done" not in result.stderr
     assert saod_ray("report", place, "--data", place / "nowhere").returncode == 0
     assert (place / "report.html").stat().st_size <= 2_500_000
     for name in NAMES:
-        outcome = table(desk, name)
+        outcome = table(context, name)
         heads = {row.heads[0] for row in outcome.rows}
         only = {"sigmoid-entropy": SIGMOID, "combined": PROBABILISTIC, "improvements": ("f-rcnn",)}.get(name, SIX)
         assert heads == set(only), name
@@ -60,15 +60,15 @@ def test_every_experiment_runs_and_has_the_shape_of_the_papers(desk, place) -> N
         assert all(0 <= value <= 1 for title in shares for value in outcome.column(title) if value is not None), name
 
 
-def test_ap_falls_from_val_to_id_and_with_severity(desk) -> None:
-    outcome = table(desk, "accuracy")
+def test_ap_falls_from_val_to_id_and_with_severity(context) -> None:
+    outcome = table(context, "accuracy")
     for name in SIX:
         falling = [outcome.cell(name, column=split) for split in ("val", "id", *SHIFTED)]
         assert falling == sorted(falling, reverse=True)
 
 
-def test_few_certain_detections_say_more_than_all_of_them(desk) -> None:
-    outcome = table(desk, "aggregation")
+def test_few_certain_detections_say_more_than_all_of_them(context) -> None:
+    outcome = table(context, "aggregation")
     for row in outcome.rows:
         everything, few = row.values[:2], row.values[2:]
         assert min(few) > max(everything), row.heads
@@ -79,8 +79,8 @@ def test_few_certain_detections_say_more_than_all_of_them(desk) -> None:
     assert {name for name, is_min in best.items() if is_min} == {"es-rcnn", "f-rcnn", "nll-rcnn", "rs-rcnn"}
 
 
-def test_the_score_is_the_uncertainty_of_choice_where_no_other_is_learnt(desk) -> None:
-    outcome = table(desk, "uncertainty")
+def test_the_score_is_the_uncertainty_of_choice_where_no_other_is_learnt(context) -> None:
+    outcome = table(context, "uncertainty")
     for row in outcome.rows:
         entropy, ds, score, *boxes = row.values
         assert score > ds
@@ -94,32 +94,32 @@ def test_the_score_is_the_uncertainty_of_choice_where_no_other_is_learnt(desk) -
     assert ahead == {"nll-rcnn": True, "es-rcnn": False}
 
 
-def test_the_categorical_entropy_is_best_for_sigmoids(desk) -> None:
-    for row in table(desk, "sigmoid-entropy").rows:
+def test_the_categorical_entropy_is_best_for_sigmoids(context) -> None:
+    for row in table(context, "sigmoid-entropy").rows:
         average, largest, categorical = row.values
         assert categorical > max(average, largest) + 0.1
 
 
-def test_combining_helps_but_normalising_does_not_help_further(desk) -> None:
-    outcome = table(desk, "combined")
+def test_combining_helps_but_normalising_does_not_help_further(context) -> None:
+    outcome = table(context, "combined")
     for name in PROBABILISTIC:
         alone, box, both, balanced, normalised = (row.values[0] for row in outcome.rows if row.heads[0] == name)
         assert max(alone, box) < both < balanced
         assert max(alone, box) < normalised
         assert normalised < balanced + 0.002  # in the paper it gains a point or more
-        assert normalised > desk.auroc(name, "score")  # in the paper it is not
+        assert normalised > context.auroc(name, "score")  # in the paper it is not
 
 
-def test_auroc_falls_from_far_to_near(desk) -> None:
-    outcome = table(desk, "ood-subsets")
+def test_auroc_falls_from_far_to_near(context) -> None:
+    outcome = table(context, "ood-subsets")
     assert [column.title for column in outcome.columns] == ["kinds", "scenes", "digits", "all OOD"]
     for row in outcome.rows:
         near, middle, far, _ = row.values
         assert near < middle < far
 
 
-def test_uncertainty_rises_with_severity_and_ap_falls_with_it(desk) -> None:
-    outcome = table(desk, "reliability")
+def test_uncertainty_rises_with_severity_and_ap_falls_with_it(context) -> None:
+    outcome = table(context, "reliability")
     cells = {row.heads: row.values for row in outcome.rows}
     middle = np.arange(11)  # images without a detection are the least certain
     for name in SIX:
@@ -132,8 +132,8 @@ def test_uncertainty_rises_with_severity_and_ap_falls_with_it(desk) -> None:
             assert len(usual) > 1 and usual == sorted(usual, reverse=True), (name, split)
 
 
-def test_pseudo_ood_rejects_more_here_and_gains_nothing_by_it(desk) -> None:
-    outcome = table(desk, "image-threshold")
+def test_pseudo_ood_rejects_more_here_and_gains_nothing_by_it(context) -> None:
+    outcome = table(context, "image-threshold")
     for name in SIX:
         plain, pseudo = (
             [outcome.cell(name, rule, column=title) for title in ("BA", "TPR", "TNR")]
@@ -143,13 +143,13 @@ def test_pseudo_ood_rejects_more_here_and_gains_nothing_by_it(desk) -> None:
         assert pseudo[0] < plain[0]  # in the paper BA gains 4.5 points
 
 
-def test_thresholds_of_val_and_id_rarely_match(desk) -> None:
-    gaps = [value for value in table(desk, "oracle").column("difference") if value is not None]
+def test_thresholds_of_val_and_id_rarely_match(context) -> None:
+    gaps = [value for value in table(context, "oracle").column("difference") if value is not None]
     assert len(gaps) == 30 and min(gaps) > 0 and 0.01 < float(np.mean(gaps)) < 0.2
 
 
-def test_misses_outweigh_false_positives_and_shift_makes_all_worse(desk) -> None:
-    outcome = table(desk, "components")
+def test_misses_outweigh_false_positives_and_shift_makes_all_worse(context) -> None:
+    outcome = table(context, "components")
     for name in SIX:
         value = {column.title: outcome.cell(name, column=column.title) for column in outcome.columns}
         assert value["FN"] > 2 * value["FP"]

@@ -11,7 +11,7 @@ from usecases import import_all, random_use_case
 
 from saod_ray.config import ScoreSettings
 from saod_ray.experiment import find
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Outcome, Row, perform
 from saod_ray.experiment.showing import blocks, sheet
 from saod_ray.store.store import Store
@@ -99,5 +99,5 @@ def test_words_say_where_the_papers_values_are_of_something_else(tmp_path) -> No
         (ScoreSettings(), True, [f"{said}of a partial store."]),
         (ScoreSettings(tau=0.5), False, [f"{said}with tau 0.5."]),
     ):
-        made = perform(find("components"), Desk(store, settings, ["f-rcnn"], partial))
+        made = perform(find("components"), ExperimentContext(store, settings, ["f-rcnn"], partial))
         assert made.printed and made.remarks == expected

@@ -13,9 +13,9 @@ import pytest
 
 from saod_ray.config import ScoreSettings
 from saod_ray.experiment import ablation, find, tau, top_k
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Outcome, perform
-from saod_ray.score.split import Split
+from saod_ray.score.split import SplitDetections
 from saod_ray.store.store import Store
 
 pytestmark = pytest.mark.slow
@@ -24,16 +24,16 @@ SIX = (*SOFTMAX, "rs-rcnn", "atss", "d-detr")
 
 
 @pytest.fixture(scope="module")
-def real(shapes_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def real(shapes_run: Path, tmp_path_factory: pytest.TempPathFactory) -> ExperimentContext:
     place = tmp_path_factory.mktemp("real") / "store"
     shutil.copytree(shapes_run, place, ignore=shutil.ignore_patterns("cache", "experiments", "*.html"))
     known = json.loads((place / "results.json").read_text())["settings"]
     settings = ScoreSettings.of(**{key: value for key, value in known.items() if key in ScoreSettings.model_fields})
-    return Desk(Store.open(str(place)), settings, SIX)
+    return ExperimentContext(Store.open(str(place)), settings, SIX)
 
 
 @pytest.fixture(scope="module")
-def outcome(real: Desk) -> Callable[[str], Outcome]:
+def outcome(real: ExperimentContext) -> Callable[[str], Outcome]:
     return lambda name: perform(find(name), real)
 
 
@@ -70,7 +70,7 @@ def test_dummies_lower_laece_and_raise_lrp(outcome) -> None:
         assert len(set(ap)) == 1
 
 
-def filled(split: Split, classes: int, k: int) -> Split:
+def filled(split: SplitDetections, classes: int, k: int) -> SplitDetections:
     """The detections with their dummies really there, behind the others of their image."""
     count = np.diff(split.offsets)
     more = np.maximum(k - count, 0)
@@ -92,7 +92,9 @@ def test_dummies_that_are_really_there_leave_ap(real, outcome, detector) -> None
     raw = real.raw(detector, "val")
     with_dummies = filled(raw, len(real.classes), 300)
     assert len(with_dummies.label) == 300 * len(raw.images)
-    assert real.accuracy_of(with_dummies, "val")["ap"] == outcome("top-k").cell(detector, "up to 300", column="AP")
+    assert real.benchmark.accuracy_of(with_dummies, "val").ap == outcome("top-k").cell(
+        detector, "up to 300", column="AP"
+    )
 
 
 def test_thresholds_cost_ap_and_help_lrp(outcome) -> None:
@@ -142,7 +144,7 @@ def test_each_part_of_a_self_aware_detector_helps_but_pseudo_ood(outcome) -> Non
     found = outcome("ablation")
     for detector in SIX:
         none, lrp, linear, everything = (row.values for row in found.rows if row.heads[0] == detector)
-        titles = [each.title for each in ablation.MEASURES]
+        titles = [each.title for each in ablation.METRICS]
         daq, ba, laece, error = (titles.index(title) for title in ("DAQ", "BA", "LaECE", "LRP"))
         assert none[daq] < lrp[daq] < linear[daq]
         assert lrp[error] < none[error]

@@ -17,7 +17,7 @@ from usecases import import_all, random_use_case
 
 from saod_ray.config import ScoreSettings
 from saod_ray.experiment import ablation, calibrators, detection_threshold, find, paper, tau, thresholds, top_k
-from saod_ray.experiment.desk import Desk
+from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Row, perform
 from saod_ray.experiment.sweep import over_detection_thresholds, over_image_thresholds
 from saod_ray.score import matching
@@ -55,7 +55,7 @@ def made(folder: Path, case: tuple[int, int]) -> Store:
 
 def scored(store: Store, **chosen: Any) -> dict[str, Any]:
     """The brute force: a scoring of its own."""
-    return Benchmark(store, ScoreSettings.of(**chosen)).score(["d"])["d"].figures
+    return Benchmark(store, ScoreSettings.of(**chosen)).score(["d"])["d"].result.to_json()
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -73,8 +73,8 @@ def picked(figures: dict[str, Any]) -> list[float | None]:
     return values
 
 
-def cells(desk: Desk, experiment: Any) -> dict[tuple[str, ...], tuple[Any, ...]]:
-    return {row.heads: row.values for row in experiment.rows(desk) if isinstance(row, Row)}
+def cells(context: ExperimentContext, experiment: Any) -> dict[tuple[str, ...], tuple[Any, ...]]:
+    return {row.heads: row.values for row in experiment.rows(context) if isinstance(row, Row)}
 
 
 @settings(max_examples=12)
@@ -82,26 +82,26 @@ def cells(desk: Desk, experiment: Any) -> dict[tuple[str, ...], tuple[Any, ...]]
 def test_u_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen, rule) -> None:
     folder = tmp_path_factory.mktemp("u")
     store = made(folder, case)
-    desk = Desk(store, ScoreSettings.of(**chosen, image_threshold=rule), ["d"])
-    values = [-1.0, *thresholds.image_thresholds(desk, "d")[::4], 2e12]
-    for u, found in zip(values, over_image_thresholds(desk, "d", values), strict=True):
-        assert same([found[name] for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
+    context = ExperimentContext(store, ScoreSettings.of(**chosen, image_threshold=rule), ["d"])
+    values = [-1.0, *thresholds.image_thresholds(context, "d")[::4], 2e12]
+    for u, found in zip(values, over_image_thresholds(context, "d", values), strict=True):
+        assert same([getattr(found, name) for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
     shutil.rmtree(folder)
 
 
 def test_matching_is_not_repeated_for_each_u(tmp_path, monkeypatch) -> None:
-    desk = Desk(made(tmp_path, (3, 1)), ScoreSettings(), ["d"])
-    values, matched, real = thresholds.image_thresholds(desk, "d"), [], matching.greedy
+    context = ExperimentContext(made(tmp_path, (3, 1)), ScoreSettings(), ["d"])
+    values, matched, real = thresholds.image_thresholds(context, "d"), [], matching.greedy
 
     def counted(split: Any, *args: Any, **options: Any) -> Any:
         matched.append(split)
         return real(split, *args, **options)
 
-    desk.aware("d")  # fitting matches, too
+    context.aware("d")  # fitting matches, too
     for module in list(sys.modules.values()):
         if getattr(module, "greedy", None) is real:
             monkeypatch.setattr(module, "greedy", counted)
-    assert len(over_image_thresholds(desk, "d", values)) == 21
+    assert len(over_image_thresholds(context, "d", values)) == 21
     assert len(matched) == len(["id", "id-c1", "id-c3", "id-c5"])
 
 
@@ -110,10 +110,12 @@ def test_matching_is_not_repeated_for_each_u(tmp_path, monkeypatch) -> None:
 def test_v_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen) -> None:
     folder = tmp_path_factory.mktemp("v")
     store = made(folder, case)
-    desk = Desk(store, ScoreSettings.of(**chosen), ["d"])
+    context = ExperimentContext(store, ScoreSettings.of(**chosen), ["d"])
     values = thresholds.detection_thresholds()[::4]
-    for v, found in zip(values, over_detection_thresholds(desk, "d", values), strict=True):
-        assert same([found[name] for name in PATHS], picked(scored(store, **chosen | {"detection_threshold": repr(v)})))
+    for v, found in zip(values, over_detection_thresholds(context, "d", values), strict=True):
+        assert same(
+            [getattr(found, name) for name in PATHS], picked(scored(store, **chosen | {"detection_threshold": repr(v)}))
+        )
     shutil.rmtree(folder)
 
 
@@ -124,7 +126,7 @@ def test_tau_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chose
     store = made(folder, case)
     if chosen["conventions"] == "paper":
         chosen = chosen | {"detection_threshold": "0.3"}  # there an LRP-optimal v follows tau, here it must not
-    found = cells(Desk(store, ScoreSettings.of(**chosen), ["d"]), tau)
+    found = cells(ExperimentContext(store, ScoreSettings.of(**chosen), ["d"]), tau)
     assert len(found) == len(tau.TAUS)
     for value in tau.TAUS[::3]:
         changed = chosen | {"tau": value, "image_threshold": EVERY_IMAGE}
@@ -136,9 +138,9 @@ def test_tau_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chose
 
 def test_v_stays_that_of_tau_0_1_by_the_papers_conventions_too(tmp_path) -> None:
     store = made(tmp_path, (11, 1))
-    desk = Desk(store, ScoreSettings.of(conventions="paper", tau=0.7), ["d"])
+    context = ExperimentContext(store, ScoreSettings.of(conventions="paper", tau=0.7), ["d"])
     fixed = scored(store, conventions="paper", tau=0.1, image_threshold=EVERY_IMAGE)["id"]
-    assert cells(desk, tau)["d", "0.1"][1:] == pytest.approx([fixed["laece"], fixed["lrp"]], abs=1e-9)
+    assert cells(context, tau)["d", "0.1"][1:] == pytest.approx([fixed["laece"], fixed["lrp"]], abs=1e-9)
 
 
 @settings(max_examples=6)
@@ -146,7 +148,7 @@ def test_v_stays_that_of_tau_0_1_by_the_papers_conventions_too(tmp_path) -> None
 def test_calibrators_are_compared_as_if_each_were_scored(tmp_path_factory, case, chosen) -> None:
     folder = tmp_path_factory.mktemp("calibrators")
     store = made(folder, case)
-    found = cells(Desk(store, ScoreSettings.of(**chosen), ["d"]), calibrators)
+    found = cells(ExperimentContext(store, ScoreSettings.of(**chosen), ["d"]), calibrators)
     each = [
         scored(store, **chosen | {"calibrator": kind, "image_threshold": EVERY_IMAGE})["id"]
         for kind in calibrators.KINDS
@@ -192,7 +194,7 @@ def written(folder: Path, seed: int) -> tuple[Store, list[dict[str, Any]], list[
 @pytest.mark.parametrize("seed", [1, 2])
 def test_dummies_are_counted_as_if_they_were_there(tmp_path, seed, conventions) -> None:
     store, rows, images, categories = written(tmp_path / "case", seed)
-    found = cells(Desk(store, ScoreSettings.of(conventions=conventions), ["d"]), top_k)
+    found = cells(ExperimentContext(store, ScoreSettings.of(conventions=conventions), ["d"]), top_k)
     classes = top_k.dummy_classes(len(images), len(categories))
     for k in (0, *top_k.FILLED):
         filled = list(rows)
@@ -210,9 +212,9 @@ def test_dummies_are_counted_as_if_they_were_there(tmp_path, seed, conventions) 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_thresholded_detections_are_judged_as_if_the_others_were_never_there(tmp_path, seed, conventions) -> None:
     store, rows, images, categories = written(tmp_path / "case", seed)
-    desk = Desk(store, ScoreSettings.of(conventions=conventions), ["d"])
-    found = cells(desk, detection_threshold)
-    optimal = desk.aware("d").detection_thresholds
+    context = ExperimentContext(store, ScoreSettings.of(conventions=conventions), ["d"])
+    found = cells(context, detection_threshold)
+    optimal = context.aware("d").detection_thresholds
     for name in found:
         v = optimal if name[1] == "LRP-opt." else np.full(len(categories), detection_threshold.FIXED[name[1]])
         left = [row for row in rows if row["score"] >= v[categories.index(row["category_id"])]]
@@ -224,14 +226,14 @@ def test_thresholded_detections_are_judged_as_if_the_others_were_never_there(tmp
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def papers(tmp_path_factory: pytest.TempPathFactory) -> ExperimentContext:
     """A store that passes for one of the paper's: its use case and one of its detectors."""
     folder = tmp_path_factory.mktemp("gen")
     random_use_case(folder, 6)
     file = folder / "use-case.toml"
     file.write_text(file.read_text().replace('"random"', '"gen"'))
     import_all(str(folder / "store"), folder, "f-rcnn")
-    return Desk(Store.open(str(folder / "store")), ScoreSettings(), ["f-rcnn"])
+    return ExperimentContext(Store.open(str(folder / "store")), ScoreSettings(), ["f-rcnn"])
 
 
 @pytest.mark.parametrize("name", MINE)
@@ -252,9 +254,9 @@ def test_the_ablation_goes_from_nothing_to_the_default(papers) -> None:
         (("LRP-opt.", "linear", "TPR 0.95"), {"image_threshold": "tpr-0.95"}),
         (("LRP-opt.", "linear", "pseudo-OOD"), {}),
     ):
-        figures = Benchmark(papers.store, ScoreSettings.of(**changes)).score(["f-rcnn"])["f-rcnn"].figures
+        figures = Benchmark(papers.store, ScoreSettings.of(**changes)).score(["f-rcnn"])["f-rcnn"].result.to_json()
         expected = dict(zip(PATHS, picked(figures), strict=True))
-        assert same(found["f-rcnn", *heads], [expected[measures[each.title]] for each in ablation.MEASURES])
+        assert same(found["f-rcnn", *heads], [expected[measures[each.title]] for each in ablation.METRICS])
     assert len(found) == 4
 
 

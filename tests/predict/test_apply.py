@@ -12,9 +12,9 @@ from usecases import SPLITS, random_use_case
 from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES, DetectorSpec, ScoreSettings, UseCase, source_of
 from saod_ray.detect.detections import Detections
 from saod_ray.errors import SaodError
-from saod_ray.report.judged import judge
 from saod_ray.report.results import encoded
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.score.evaluation import evaluate_split
 from saod_ray.selfaware import SelfAware
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
@@ -87,15 +87,15 @@ def agree(store: Store, **wishes: object) -> None:
     # the reference's logarithms and sums are rounded elsewhere; these are not
     exact = aware.settings.calibrator not in ("platt", "temperature") and aware.settings.uncertainty == "score"
     benchmark = Benchmark(store, aware.settings)
-    offline = judge(benchmark, "d", "id", aware)
-    ids = benchmark.objects["id"].image_ids[offline.sure.images].tolist()
+    offline = evaluate_split(store, "d", "id", benchmark.objects["id"], aware)
+    ids = benchmark.objects["id"].image_ids[offline.calibrated.images].tolist()
     slow, given = detections(store, "d", "id"), images_of(store, "id")
     for k, image in enumerate(ids):
         found = aware.apply(given[image])
-        here = slice(offline.sure.offsets[k], offline.sure.offsets[k + 1])
+        here = slice(offline.calibrated.offsets[k], offline.calibrated.offsets[k + 1])
         assert (found.accepted, found.uncertainty) == (offline.accepted[k], offline.uncertainty[k])
-        assert found.detections.score.tobytes() == offline.sure.score[here].tobytes()
-        assert found.detections.label.tolist() == offline.sure.label[here].tolist()
+        assert found.detections.score.tobytes() == offline.calibrated.score[here].tobytes()
+        assert found.detections.label.tolist() == offline.calibrated.label[here].tolist()
         same(found.to_json(), verdict(slow[image], file), exact)
 
 
@@ -157,7 +157,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
     aware.save(tmp_path / "new" / "d.json")
     assert (tmp_path / "new" / "d.json").read_bytes() == encoded(scored)
     again = SelfAware.load(str(tmp_path / "new" / "d.json"))
-    assert again.to_json() == scored
+    assert again.to_file() == scored
     for given in images_of(store, "id").values():
         assert again.apply(given).to_json() == aware.apply(given).to_json()
 

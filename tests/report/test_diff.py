@@ -14,8 +14,10 @@ from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.report.diff import last_settings, pairs_of, refuse_strangers
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.bootstrap import FIGURES, Bootstrap
+from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap
 from saod_ray.store.store import Store
+
+PATHS = [tuple(name.split(".")) for name in RESAMPLED]
 
 
 def with_other_scores(case: Path) -> None:
@@ -57,11 +59,10 @@ def test_differences_are_paired_over_resamples(stores) -> None:
     (pair,) = value["pairs"]
     resamples = Bootstrap(200, 3)
     both = [Benchmark(store, ScoreSettings(), resamples=resamples).score(["d"])["d"] for store in stores]
-    for column, path in enumerate(FIGURES):
-        found, figures = change(pair, path), [each.figures for each in both]
-        for key in path:
-            figures = [each[key] for each in figures]
-        assert [found["a"], found["b"], found["difference"]] == [*figures, figures[1] - figures[0]]
+    for column, metric in enumerate(METRICS):
+        found = change(pair, tuple(metric.name.split(".")))
+        values = [metric.value(scored.result) for scored in both]
+        assert [found["a"], found["b"], found["difference"]] == [*values, values[1] - values[0]]
         changes = both[1].replicates[:, column] - both[0].replicates[:, column]
         rows = sorted((changes - changes.mean() + found["difference"]).tolist())
         assert rows[4] <= found["interval"][0] <= rows[5] and rows[194] <= found["interval"][1] <= rows[195]
@@ -72,10 +73,10 @@ def test_differences_are_paired_over_resamples(stores) -> None:
 
 def test_the_same_detections_differ_in_nothing_and_surely(stores) -> None:
     (pair,) = diff(stores[0].uri, stores[1].uri, "--bootstrap", 0)["pairs"]
-    assert all(change(pair, path)["interval"] is None for path in FIGURES)
+    assert all(change(pair, path)["interval"] is None for path in PATHS)
     value = diff(stores[1].uri, "--detectors", "e,d", "--bootstrap", 50)
     back = diff(stores[1].uri, "--detectors", "d,e", "--bootstrap", 50)
-    for path in FIGURES:
+    for path in PATHS:
         forth = change(value["pairs"][0], path)
         there = change(back["pairs"][0], path)
         assert forth["difference"] == -there["difference"]
@@ -86,7 +87,7 @@ def test_a_copy_differs_in_what_was_done_to_it(stores, tmp_path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(stores[0].uri, copy)
     (pair,) = diff(stores[0].uri, copy, "--bootstrap", 20)["pairs"]
-    assert pair["fingerprints"] == {} and all(change(pair, path)["interval"] == [0, 0] for path in FIGURES)
+    assert pair["fingerprints"] == {} and all(change(pair, path)["interval"] == [0, 0] for path in PATHS)
     shown = saod_ray("diff", stores[0].uri, copy, "--bootstrap", 20)
     assert "Nothing else differs." in shown.stdout
     assert saod_ray("score", copy, "--tau", 0.3).returncode == 0

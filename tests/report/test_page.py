@@ -11,6 +11,7 @@ import pytest
 from conftest import GOLDEN, import_golden, saod_ray
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from report_stores import ERROR, FILE, NASTY, nasty_store
 
 from saod_ray.config import ScoreSettings, UseCase
@@ -18,11 +19,13 @@ from saod_ray.experiment import paper
 from saod_ray.report import acceptance
 from saod_ray.report.data import gather
 from saod_ray.report.figures import figures
-from saod_ray.report.judged import judge
 from saod_ray.report.page import embedded, recorded
-from saod_ray.report.sheets import leaderboard, paper_figures, provenance
-from saod_ray.report.table import COLUMNS, figure
+from saod_ray.report.results import read_results
+from saod_ray.report.sheets import leaderboard, paper_values, provenance
 from saod_ray.score import thresholds
+from saod_ray.score.evaluation import evaluate_split
+from saod_ray.score.metrics import MAIN
+from saod_ray.score.results import DetectorResult
 from saod_ray.score.uncertainty import NO_DETECTION
 from saod_ray.selfaware import SelfAware
 from saod_ray.store.importing import import_results
@@ -92,8 +95,9 @@ def test_the_leaderboard_has_the_figures_of_results_json(page, store) -> None:
     rows = page.tables["leaderboard"][1:]
     assert {row[0][0] for row in rows} == {"atss", "f-rcnn"}
     for row in rows:
-        for (shown, value), column in zip(row[1:], COLUMNS, strict=False):
-            known = figure(results["detectors"][row[0][0]], column.path)
+        result = DetectorResult.from_json(results["detectors"][row[0][0]])
+        for (shown, value), metric in zip(row[1:], MAIN, strict=False):
+            known = metric.value(result)
             assert value == ("" if known is None else repr(known))
             assert shown == ("–" if known is None else f"{100 * known:.2f}")
     values = [float(row[1][1]) for row in rows]
@@ -252,46 +256,45 @@ def test_intervals_stand_below_their_figures(six) -> None:
     sheet = leaderboard(gathered)
     assert [head.title for head in sheet.heads][-2:] == ["DAQ, official conventions", "rank"]
     for row in sheet.rows:
-        known = gathered.results["detectors"][row[0].text]["intervals"]
-        low, high = known["ood"]["ba"]
+        known = gathered.results[row[0].text].intervals
+        low, high = known.ood.ba
         assert row[2].notes[0] == f"[{100 * low:.2f}, {100 * high:.2f}]"
-        assert row[-1].text == " to ".join(map(str, known["rank"]))
+        assert row[-1].text == " to ".join(map(str, known.rank))
 
 
 def test_severities_and_corruptions_agree_with_results(store) -> None:
     gathered = gather(Store.open(str(store)))
     for name, tables in gathered.tables.items():
-        by_split = {each["split"]: each for each in tables["severities"]}
-        figures = gathered.results["detectors"][name]
+        by_split = {row.split: row for row in tables.severities}
+        result = gathered.results[name]
         for key in ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq"):
-            assert by_split["id"][key] == figures["id"][key]
-        for split, each in by_split.items():
-            assert each["ap"] == figures["accuracy"][split]["ap"]
-        assert by_split["id-c5"]["accepted"] == figures["shift"]["accept_rate_c5"]
-    drawn = gathered.tables["atss"]["corruptions"]
-    assert sum(each["images"] for each in drawn if each["severity"] == 3) == 14
-    assert gathered.tables["f-rcnn"]["corruptions"] == []  # imported: no draw is known
+            assert getattr(by_split["id"], key) == getattr(result.id, key)
+        for split, row in by_split.items():
+            assert row.ap == result.accuracy[split].ap
+        assert by_split["id-c5"].accepted == result.shift.accept_rate_c5
+    drawn = gathered.tables["atss"].corruptions
+    assert sum(row.images for row in drawn if row.severity == 3) == 14
+    assert gathered.tables["f-rcnn"].corruptions == []  # imported: no draw is known
 
 
 def test_the_sums_of_corruptions_add_up(store) -> None:
     gathered = gather(Store.open(str(store)))
     for split in ("id-c1", "id-c5"):
-        each = judge(gathered.benchmark, "atss", split, gathered.selfaware["atss"])
-        halves = np.arange(len(each.accepted)) % 2 == 0
-        whole = each.sums(gathered.benchmark)
-        parts = each.sums(gathered.benchmark, halves) + each.sums(gathered.benchmark, ~halves)
-        for name in ("objects", "tp", "fp", "bin_count"):
-            np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
-        np.testing.assert_allclose(whole.bin_iou, parts.bin_iou, atol=1e-12)
+        benchmark = gathered.benchmark
+        evaluation = evaluate_split(benchmark.store, "atss", split, benchmark.objects["id"], gathered.selfaware["atss"])
+        halves = evaluation.sums_by(np.arange(len(evaluation.accepted)) % 2, 2)
+        merged = vars((halves[0] + halves[1]).statistics())
+        for name, values in vars(evaluation.sums().statistics()).items():
+            np.testing.assert_array_equal(merged[name], values, err_msg=name)
 
 
 def test_reliability_after_is_that_of_results(store) -> None:
     gathered = gather(Store.open(str(store)))
     for name, tables in gathered.tables.items():
-        after = dict(tables["reliability"]["after"])
+        after = dict(tables.calibration.reliability["after"])
         pooled = after.pop("")
-        assert after == gathered.results["detectors"][name]["reliability"]["id"]
-        assert sum(pooled["detections"]) == sum(sum(each["detections"]) for each in after.values())
+        assert after == gathered.results[name].reliability["id"]
+        assert sum(pooled.detections) == sum(sum(bins.detections) for bins in after.values())
 
 
 values = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, NO_DETECTION]), min_size=1, max_size=12)
@@ -303,11 +306,11 @@ def test_decisions_are_what_the_benchmark_would_say(inside, outside, u, conventi
     mine = SelfAware(settings, u, np.zeros(1), [None])
     here, away = np.array(inside), np.array(outside)
     found = acceptance.decisions({"id": here, "ood/far": away}, mine, settings)
-    if not found:
+    if found.threshold is UNSET:
         assert (np.concatenate([here, away]) == NO_DETECTION).all()
         return
-    assert found["threshold"][found["fitted"]] == u
-    for k, t in enumerate(found["threshold"]):
+    assert found.threshold[found.fitted] == u
+    for k, t in enumerate(found.threshold):
         at_t = SelfAware(settings, t, np.zeros(1), [None])
         accepted = [at_t.accepts(each, each != NO_DETECTION) for each in (here, away)]
         if conventions == "paper":
@@ -315,9 +318,9 @@ def test_decisions_are_what_the_benchmark_would_say(inside, outside, u, conventi
         else:
             expected = thresholds.balanced_accuracy(here, away, t)
         for name in ("tpr", "tnr", "ba"):
-            assert found[name][k] == pytest.approx(expected[name], abs=1e-12)
-        assert found["accepted"]["id"][k] == pytest.approx(accepted[0].mean(), abs=1e-4)
-        assert found["accepted"]["ood/far"][k] == pytest.approx(accepted[1].mean(), abs=1e-4)
+            assert getattr(found, name)[k] == pytest.approx(expected[name], abs=1e-12)
+        assert found.accepted["id"][k] == pytest.approx(accepted[0].mean(), abs=1e-4)
+        assert found.accepted["ood/far"][k] == pytest.approx(accepted[1].mean(), abs=1e-4)
 
 
 @given(values, values)
@@ -325,13 +328,13 @@ def test_histograms_lose_no_image(inside, outside) -> None:
     splits = {"id": np.array(inside), "ood/far": np.array(outside)}
     rows = acceptance.histogram(splits, acceptance.edges(splits))
     for name, known in splits.items():
-        mine = [row for row in rows if row["split"] == name]
-        assert sum(row["images"] for row in mine) == len(known)
-        for row in mine:
-            if row["low"] is not None:
-                last = row["bin"] == acceptance.BINS - 1
-                inside_bin = [v for v in known if row["low"] <= v < row["high"] or (last and v == row["high"])]
-                assert row["images"] == len(inside_bin)
+        of_split = [row for row in rows if row.split == name]
+        assert sum(row.images for row in of_split) == len(known)
+        for row in of_split:
+            if row.low is not None:
+                last = row.bin == acceptance.BINS - 1
+                inside_bin = [v for v in known if row.low <= v < row.high or (last and v == row.high)]
+                assert row.images == len(inside_bin)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=400))
@@ -344,25 +347,25 @@ def test_thinned_curves_keep_their_ends(steps) -> None:
 
 
 def test_the_paper_is_shown_where_it_is_the_papers() -> None:
-    gen = paper_figures("gen")
-    assert (gen["d-detr"]["daq"], gen["f-rcnn"]["id"]["laece"], paper_figures("av")["atss"]["ood"]["ba"]) == (
+    gen = paper_values("gen")
+    assert (gen["d-detr"]["daq"], gen["f-rcnn"]["id.laece"], paper_values("av")["atss"]["ood.ba"]) == (
         43.5,
         17.3,
         85.8,
     )
-    assert paper_figures("shapes") == {}
+    assert paper_values("shapes") == {}
     for use_case in ("gen", "av"):  # the same AP as the experiment's table has
         known = {heads[0]: row["val"] for heads, row in paper.printed("accuracy", use_case).items()}
-        assert {name: each["accuracy"]["val"]["ap"] for name, each in paper_figures(use_case).items()} == known
+        assert {name: each["accuracy.val.ap"] for name, each in paper_values(use_case).items()} == known
     for use_case in ("gen", "av"):  # its figures hang together: transcription errors would show
-        for each in paper_figures(use_case).values():
+        for each in paper_values(use_case).values():
             if "daq" in each:
-                parts = each["ood"]["ba"], each["id"]["idq"], each["shift"]["idq"]
+                parts = each["ood.ba"], each["id.idq"], each["shift.idq"]
                 assert thresholds.harmonic(*parts) == pytest.approx(each["daq"], abs=0.11)
-                assert thresholds.harmonic(each["ood"]["tpr"], each["ood"]["tnr"]) == pytest.approx(parts[0], abs=0.11)
+                assert thresholds.harmonic(each["ood.tpr"], each["ood.tnr"]) == pytest.approx(parts[0], abs=0.11)
                 for where in ("id", "shift"):
-                    idq = thresholds.harmonic(100 - each[where]["lrp"], 100 - each[where]["laece"])
-                    assert idq == pytest.approx(each[where]["idq"], abs=0.11)
+                    idq = thresholds.harmonic(100 - each[f"{where}.lrp"], 100 - each[f"{where}.laece"])
+                    assert idq == pytest.approx(each[f"{where}.idq"], abs=0.11)
 
 
 def test_the_run_says_its_seed_and_commit(store, tmp_path) -> None:
@@ -373,8 +376,8 @@ def test_the_run_says_its_seed_and_commit(store, tmp_path) -> None:
 
     shutil.copytree(store, tmp_path / "copy")
     opened = Store.open(str(tmp_path / "copy"))
-    results = json.loads(opened.folder.read("results.json"))
-    assert "commit" not in json.dumps(results["provenance"])  # results are the same wherever a store is scored
+    results = read_results(opened)
+    assert "commit" not in str(results.provenance)  # results are the same wherever a store is scored
     nothing = ("not recorded", "not recorded")
     keys = ("seed of the corruptions", "commit of the last run")
     for run, expected in (

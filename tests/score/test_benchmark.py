@@ -40,7 +40,7 @@ SETTINGS = st.fixed_dictionaries(
 
 def score(uri: str, detectors: list[str], **chosen: object) -> dict[str, dict]:
     got = Benchmark(Store.open(uri), ScoreSettings.of(**chosen)).score(detectors)
-    return {name: each.figures for name, each in got.items()}
+    return {name: each.result.to_json() for name, each in got.items()}
 
 
 PLAIN = {"calibrator": "linear", "uncertainty": "score", "aggregate": "top-3", "image-threshold": "pseudo-ood"}
@@ -159,7 +159,7 @@ def test_results_do_not_depend_on_shards_or_rows(golden_store, tmp_path, chosen)
 
 def test_results_do_not_depend_on_threads(golden_store, tmp_path) -> None:
     texts = set()
-    for threads in ("1", "2", "8"):
+    for threads in ("1", "2", "4", "8"):
         shutil.copytree(golden_store.uri, tmp_path / threads, ignore=shutil.ignore_patterns("cache", "results.json"))
         run = saod_ray("score", tmp_path / threads, "--json", env={"POLARS_MAX_THREADS": threads})
         assert run.returncode == 0, run.stderr
@@ -236,7 +236,7 @@ def test_a_missing_split_is_refused_and_partial_says_so(two, tmp_path) -> None:
     shutil.rmtree(two.folder.path("ledger/a/id-c3"))
     with pytest.raises(SaodError, match=r"incomplete: id-c3 \(14 images\) missing; complete it with `saod-ray import"):
         score(two.uri, ["a"])
-    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].figures
+    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].result.to_json()
     assert figures["coverage"]["id-c3"]["missing"] == 14
     assert figures["shift"]["idq"] is not None
     assert "id-c3" not in figures["accuracy"]
@@ -245,7 +245,7 @@ def test_a_missing_split_is_refused_and_partial_says_so(two, tmp_path) -> None:
 def test_partial_without_ood_or_shift_has_nulls(two) -> None:
     for split in ("ood", "id-c1", "id-c3", "id-c5"):
         shutil.rmtree(two.folder.path(f"ledger/a/{split}"))
-    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].figures
+    figures = Benchmark(two, ScoreSettings(), partial=True).score(["a"])["a"].result.to_json()
     assert figures["daq"] is None and figures["ood"]["ba"] is None and figures["shift"]["lrp"] is None
     assert figures["id"]["lrp"] is not None
     shutil.rmtree(two.folder.path("ledger/a/val"))

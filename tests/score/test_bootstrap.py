@@ -21,7 +21,9 @@ from saod_ray.config import ScoreSettings
 from saod_ray.report.results import encoded, results
 from saod_ray.score import bootstrap, thresholds
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.bootstrap import FIGURES, Bootstrap, Decided, Separation, draws
+from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap, Separation, draws
+from saod_ray.score.evaluation import Decisions
+from saod_ray.score.results import BenchmarkResult
 from saod_ray.store.store import Store
 
 REFERENCE = st.fixed_dictionaries(
@@ -40,7 +42,7 @@ REFERENCE = st.fixed_dictionaries(
 
 def replicates(uri: str, resamples: Bootstrap, partial: bool = False, **chosen: Any) -> np.ndarray:
     found = Benchmark(Store.open(uri), ScoreSettings.of(**chosen), partial, resamples).score(["d"])["d"].replicates
-    assert found is not None and found.shape == (resamples.replicates, len(FIGURES))
+    assert found is not None and found.shape == (resamples.replicates, len(METRICS))
     return found
 
 
@@ -76,7 +78,7 @@ def test_a_replicate_is_the_references_score_of_the_resampled_data(tmp_path_fact
         expected = reference.benchmark(resampled(data, resamples, number), chosen)
         if chosen["calibrator"] != "none" and (expected["id.near_a_bin_edge"] or expected["shift.near_a_bin_edge"]):
             continue  # a calibrator's last bit would decide
-        values = [expected[".".join(path)] for path in FIGURES]
+        values = [expected[name] for name in RESAMPLED]
         assert row.tolist() == pytest.approx(values, abs=1e-9, nan_ok=True)
     shutil.rmtree(folder)
 
@@ -114,8 +116,8 @@ def test_a_replicate_is_the_score_of_a_store_of_the_resampled_images(tmp_path, c
         place = tmp_path / str(number)
         write_resampled(tmp_path / "case", place, resampled(data, resamples, number))
         import_all(str(place / "store"), place)
-        figures = Benchmark(Store.open(str(place / "store")), ScoreSettings.of(**chosen)).score(["d"])["d"].figures
-        values = [bootstrap._at(figures, path) for path in FIGURES]
+        result = Benchmark(Store.open(str(place / "store")), ScoreSettings.of(**chosen)).score(["d"])["d"].result
+        values = [metric.value(result) for metric in METRICS]
         assert row.tolist() == pytest.approx([math.nan if v is None else v for v in values], abs=1e-9, nan_ok=True)
 
 
@@ -132,7 +134,7 @@ def test_balanced_accuracy_of_weights_is_that_of_copies(inside, outside, thresho
     accepted = [each < threshold for each in (here, away)]
     for conventions in ("official", "paper"):
         chosen = ScoreSettings.of(conventions=conventions)
-        decided = [Decided(np.arange(len(u)), u, a) for u, a in zip((here, away), accepted, strict=True)]
+        decided = [Decisions(np.arange(len(u)), u, a) for u, a in zip((here, away), accepted, strict=True)]
         found = Separation(*decided, chosen, threshold).ba(*times)
         if not all(map(len, copies)):
             assert found is None
@@ -157,14 +159,14 @@ def two(tmp_path_factory) -> Store:
     return Store.open(str(folder / "store"))
 
 
-def results_of(store: Store, resamples: Bootstrap | None, *names: str) -> dict[str, Any]:
+def results_of(store: Store, resamples: Bootstrap | None, *names: str) -> BenchmarkResult:
     scored = Benchmark(store, ScoreSettings(), resamples=resamples).score(names or ("d", "e"))
     return results(store, ScoreSettings(), scored, False, resamples)
 
 
 def test_without_resamples_nothing_is_other(two) -> None:
     plain = encoded(results_of(two, None))
-    value = results_of(two, Bootstrap(20))
+    value = results_of(two, Bootstrap(20)).to_json()
     assert value.pop("bootstrap") == {"replicates": 20, "seed": 0, "level": 0.95}
     for each in value["detectors"].values():
         assert set(each.pop("intervals")) == {"daq", "id", "ood", "rank", "shift"}
@@ -173,22 +175,22 @@ def test_without_resamples_nothing_is_other(two) -> None:
 
 def test_intervals_are_percentiles_of_the_replicates(two) -> None:
     resamples = Bootstrap(400, seed=5)
-    value = results_of(two, resamples)["detectors"]
+    value = results_of(two, resamples).detectors
     rows = {name: Benchmark(two, ScoreSettings(), False, resamples).score([name])[name].replicates for name in "de"}
     for name in "de":
-        for column, path in enumerate(FIGURES):
-            moved = rows[name][:, column] - rows[name][:, column].mean() + bootstrap._at(value[name], path)
+        for column, metric in enumerate(METRICS):
+            moved = rows[name][:, column] - rows[name][:, column].mean() + metric.value(value[name])
             ordered = sorted(moved.tolist())
-            low, high = bootstrap._at(value[name]["intervals"], path)
+            low, high = metric.interval(value[name])
             assert ordered[9] <= low <= ordered[10] and ordered[389] <= high <= ordered[390]
     first = [1 + (e > d) for d, e in zip(rows["d"][:, 0], rows["e"][:, 0], strict=True)]
     assert 0 < first.count(1) < 400  # neither always wins
-    assert value["d"]["intervals"]["rank"] == [sorted(first)[9], sorted(first)[389]]
+    assert value["d"].intervals.rank == [sorted(first)[9], sorted(first)[389]]
 
 
 def test_ranks_skip_the_undefined_and_share_equals() -> None:
     def rows(*daqs: float) -> np.ndarray:
-        return np.array([[daq, *[0.0] * (len(FIGURES) - 1)] for daq in daqs])
+        return np.array([[daq, *[0.0] * (len(METRICS) - 1)] for daq in daqs])
 
     nan = math.nan
     found = {"a": rows(0.5, 0.5, nan), "b": rows(0.5, 0.6, 0.1), "c": rows(0.1, 0.2, nan), "d": rows(nan, nan, nan)}
@@ -208,7 +210,7 @@ def test_what_was_not_seen_has_no_interval(tmp_path) -> None:
         shutil.rmtree(store.folder.path(f"ledger/d/{split}"))
     resamples = Bootstrap(30)
     scored = Benchmark(store, ScoreSettings(), True, resamples).score(["d"])
-    found = results(store, ScoreSettings(), scored, True, resamples)["detectors"]["d"]["intervals"]
+    found = results(store, ScoreSettings(), scored, True, resamples).to_json()["detectors"]["d"]["intervals"]
     assert found["daq"] is None and found["ood"]["ba"] is None and found["rank"] is None
     assert found["shift"] == {"idq": None, "laece": None, "lrp": None}
     assert all(found["id"].values())
@@ -218,8 +220,8 @@ def test_replicates_depend_on_neither_workers_nor_their_number_nor_the_cache(two
     resamples = Bootstrap(150, seed=2)
     benchmark = Benchmark(two, ScoreSettings(), False, resamples)
     fitted = benchmark.fit("d")
-    seen = {split: benchmark._look("d", split, fitted) for split in SPLITS[2:]}
-    evidence = benchmark._evidence(fitted, seen)
+    seen = {split: benchmark.score_split("d", split, fitted) for split in SPLITS[2:]}
+    evidence = benchmark.evidence(fitted, seen)
     found = []
     for workers in (1, 2, 5):
         with ThreadPoolExecutor(workers) as pool:
@@ -236,7 +238,7 @@ def test_the_command_writes_and_shows_intervals(two) -> None:
     assert run.returncode == 0, run.stderr
     value = json.loads(run.stdout)
     assert value["bootstrap"] == {"level": 0.95, "replicates": 50, "seed": 4}
-    assert value == results_of(two, Bootstrap(50, 4))
+    assert value == results_of(two, Bootstrap(50, 4)).to_json()
     shown = saod_ray("score", two.uri, "--bootstrap", 50, "--bootstrap-seed", 4).stdout
     low, high = value["detectors"]["d"]["intervals"]["daq"]
     assert f"{100 * low:.2f}" in shown and f"{100 * high:.2f}" in shown and "rank by DAQ: d " in shown

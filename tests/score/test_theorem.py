@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scenes import objects_of, scenes, split_of
 
 from saod_ray.score.ap import accuracy
-from saod_ray.score.objects import Objects
+from saod_ray.score.objects import GroundTruth
 
 CLASSES = 3
 AP = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 AWAY = [5000.0, 5000.0, 1.0, 1.0]  # one pixel where no scene has an object
 
 
-def figures(objects: Objects, detections: list[dict[str, Any]], zero_id: bool = False) -> dict[str, Any]:
-    return accuracy(split_of(objects, detections), objects, zero_id_misses=zero_id)
+def figures(objects: GroundTruth, detections: list[dict[str, Any]], zero_id: bool = False) -> dict[str, Any]:
+    found = accuracy(split_of(objects, detections), objects, zero_id_misses=zero_id)
+    return {**msgspec.structs.asdict(found.overall), "class_ap": found.class_ap}
 
 
 def precisions(found: dict[str, Any]) -> list[float | None]:

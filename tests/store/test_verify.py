@@ -70,7 +70,7 @@ def flipped(path: Path, place: int, bit: int = 1) -> None:
 @pytest.mark.parametrize("name", ["use-case.json", "ledger/toy/id/all.json", "manifest/id.objects.parquet"])
 def test_flipped_bytes_in_what_is_not_a_shard_are_never_used(golden_store, tmp_path, name) -> None:
     """Every flip is refused in a sentence, or changes nothing (white space)."""
-    expected = Benchmark(golden_store, ScoreSettings()).score(["toy"])["toy"].figures
+    expected = Benchmark(golden_store, ScoreSettings()).score(["toy"])["toy"].result
     rng = np.random.default_rng(3)
     refused = 0
     for number in range(25):
@@ -78,7 +78,7 @@ def test_flipped_bytes_in_what_is_not_a_shard_are_never_used(golden_store, tmp_p
         shutil.copytree(golden_store.uri, folder, ignore=shutil.ignore_patterns("cache"))
         flipped(folder / name, int(rng.integers(1 << 30)), 1 << int(rng.integers(8)))
         try:
-            assert Benchmark(Store.open(str(folder)), ScoreSettings()).score(["toy"])["toy"].figures == expected
+            assert Benchmark(Store.open(str(folder)), ScoreSettings()).score(["toy"])["toy"].result == expected
         except SaodError as error:
             refused += 1
             assert "is damaged" in str(error) or "incomplete" in str(error)

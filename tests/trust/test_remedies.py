@@ -35,8 +35,8 @@ def test_scoring_takes_the_new_detections_when_an_import_replaces_them(store: St
     for split in store.splits:
         benchmark.store.pages("toy", split)  # the snapshot is taken
     import_results(store.uri, CASE, "toy", "id", GOLDEN / "id-c1.detections.json.gz", replace=True)
-    scored = benchmark.score(["toy"])["toy"].figures
-    assert scored == Benchmark(Store.open(store.uri), ScoreSettings()).score(["toy"])["toy"].figures
+    scored = benchmark.score(["toy"])["toy"].result
+    assert scored == Benchmark(Store.open(store.uri), ScoreSettings()).score(["toy"])["toy"].result
 
 
 def test_a_shard_that_is_really_gone_is_still_named(store: Store) -> None:

@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from saod_ray.config import UNCERTAINTIES, ScoreSettings, source_of
-from saod_ray.report.judged import Judged, judge
-from saod_ray.score import ap
+from saod_ray.score.ap import Accuracy
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.objects import Objects
-from saod_ray.score.split import Split, entropy_ranges, image_uncertainty, load
+from saod_ray.score.evaluation import SplitEvaluation, evaluate_split
+from saod_ray.score.objects import GroundTruth
+from saod_ray.score.results import DetectorResult
+from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
 from saod_ray.score.uncertainty import Range, columns_of
 from saod_ray.selfaware import SelfAware
@@ -25,7 +26,7 @@ Made = TypeVar("Made")
 HELD = 2  # splits of raw detections in memory: at the paper's size one takes hundreds of megabytes
 
 
-class Desk:
+class ExperimentContext:
     """Some detectors of a store under one set of settings, which every method can change for itself."""
 
     def __init__(self, store: Store, settings: ScoreSettings, detectors: Sequence[str], partial: bool = False) -> None:
@@ -36,7 +37,7 @@ class Desk:
         self.subsets: list[str] = list(self.store.description.subsets)
         self._covered = self.benchmark.covered(self.detectors)
         self._known: dict[Any, Any] = {}
-        self._raw: dict[tuple[str, str], Split] = {}
+        self._raw: dict[tuple[str, str], SplitDetections] = {}
 
     def _once(self, key: Any, make: Callable[[], Made]) -> Made:
         if key not in self._known:
@@ -80,13 +81,13 @@ class Desk:
                 there &= {"score", *self.store.read_shard(detector, split, shards[0], OPTIONAL).columns}
         return [kind for kind in UNCERTAINTIES if there.issuperset(columns_of(kind))]
 
-    def objects(self, source: str) -> Objects:
+    def objects(self, source: str) -> GroundTruth:
         """The ground truth of val, id or ood."""
         return self.benchmark.objects[source]
 
     # detections and uncertainties -----------------------------------------------------------------------------
 
-    def raw(self, detector: str, split: str) -> Split:
+    def raw(self, detector: str, split: str) -> SplitDetections:
         """All detections of a split; the last few splits that were asked for stay in memory."""
         key = (detector, split)
         found = self._raw.pop(key, None) or load(self.store, detector, split, self.objects(source_of(split)))
@@ -121,14 +122,9 @@ class Desk:
             outside = outside[self.objects("ood").subset[images] == self.subsets.index(subset)]
         return auroc(inside, outside) if len(outside) else None
 
-    def accuracy(self, detector: str, split: str) -> dict[str, Any]:
-        """COCO's figures of all detections of a split, from the store's cache where they are known."""
+    def accuracy(self, detector: str, split: str) -> Accuracy:
+        """COCO's metrics of all detections of a split, from the store's cache where they are there."""
         return self._once(("accuracy", detector, split), lambda: self.benchmark.accuracy(detector, split))
-
-    def accuracy_of(self, some: Split, split: str) -> dict[str, Any]:
-        """COCO's figures of these detections of a split."""
-        official = self.settings.conventions == "official"
-        return ap.accuracy(some, self.objects(source_of(split)), zero_id_misses=official)
 
     # self-aware detectors -------------------------------------------------------------------------------------
 
@@ -138,16 +134,14 @@ class Desk:
         benchmark.refuse_unfit(detector, self._covered[detector], benchmark.fitted_on())
         return self._once(("aware", detector, benchmark.settings), lambda: benchmark.fit(detector).selfaware)
 
-    def scored(self, detector: str, **changes: Any) -> dict[str, Any]:
-        """A detector's figures, as results.json has them, under changed settings."""
+    def scored(self, detector: str, **changes: Any) -> DetectorResult:
+        """A detector's result under changed settings."""
         benchmark = self.under(**changes)
         key = ("scored", detector, benchmark.settings)
-        return self._once(key, lambda: benchmark.score([detector])[detector].figures)
+        return self._once(key, lambda: benchmark.score([detector])[detector].result)
 
-    def judged(self, detector: str, split: str, mine: SelfAware | None = None) -> Judged:
-        """Accept, threshold, calibrate and match an ID split, with this self-aware detector or that of the settings.
-
-        The settings are those that the self-aware detector carries.
-        """
-        mine = mine or self.aware(detector)
-        return judge(self.under(**mine.settings.model_dump()), detector, split, mine, self.raw(detector, split))
+    def evaluation(self, detector: str, split: str, self_aware: SelfAware | None = None) -> SplitEvaluation:
+        """Accept, threshold, calibrate and match an ID split with this self-aware detector, or that of the settings."""
+        chosen = self_aware or self.aware(detector)
+        truth, raw = self.objects(source_of(split)), self.raw(detector, split)
+        return evaluate_split(self.store, detector, split, truth, chosen, raw.kept_by)

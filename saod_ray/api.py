@@ -1,0 +1,390 @@
+"""What notebooks and the command line call: open a store, look at it, score it, report it, run detectors into it.
+
+Everything heavy is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saod_ray.errors import SaodError, did_you_mean, some
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from saod_ray.config import ScoreSettings
+    from saod_ray.data.images import ImageLimits
+    from saod_ray.report.charts import Chart
+    from saod_ray.score.benchmark import Benchmark, Scored
+    from saod_ray.score.metrics import CustomMetric
+    from saod_ray.score.results import BenchmarkResult
+    from saod_ray.selfaware import SelfAware
+    from saod_ray.store.store import Store
+
+Progress = Callable[[int, int], None]
+CHART_WIDTH = 480
+CHART_ALIASES = {"reliability": "reliability-after"}
+
+
+class BenchmarkStore:
+    """A store of detections, opened for looking and scoring.
+
+    Frames are lazy: nothing is read before `collect()`, and then only the columns that are asked for. Settings are those
+    of `saod-ray score` with underscores: `calibrator`, `uncertainty`, `aggregate`, `image_threshold`,
+    `detection_threshold`, `tau`, `bins`, `conventions`, `daq_weights`, `idq_weights`. Those that are not given are the
+    store's own (of its results.json), or the defaults.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._fitted: dict[tuple[str, ScoreSettings], SelfAware] = {}
+
+    # what is in it ----------------------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """The store's folder or URI."""
+        return self._store.uri
+
+    @property
+    def use_case(self) -> str:
+        """The name of the use case."""
+        return self._store.description.name
+
+    @property
+    def detectors(self) -> list[str]:
+        """The detectors that have detections here."""
+        return self._store.detectors()
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that a complete detector has."""
+        return self._store.splits
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes of the use case; labels are indices into them."""
+        return list(self._store.description.classes)
+
+    def detections(self, detector: str, split: str) -> pl.LazyFrame:
+        """One row per detection, as the detector gave it.
+
+        Columns: `image_id`, `file_name`, `class`, `label`, `x1`, `y1`, `x2`, `y2` (pixels), `score`, and the
+        uncertainties that the detector has (`entropy`, `ds`, ...).
+        """
+        from saod_ray.store import frames
+
+        return frames.detections(self._store, self._detector(detector), self._split(split))
+
+    def matches(self, detector: str, split: str, **settings: Any) -> pl.LazyFrame:
+        """The detections of an ID split (or of val) with what the evaluation makes of them.
+
+        Adds `calibrated` (null where nothing is calibrated), `outcome` (`tp`, `fp`, `ignored`: matched to a crowd, `dropped`:
+        below its class's threshold, on a rejected image, or beyond the first hundred of its image and class), `iou`,
+        `object_id` and `accepted` (whether the image is).
+        """
+        from saod_ray.score.tables import MatchFrames
+
+        name, chosen = self._detector(detector), self._split(split)
+        benchmark = self._benchmark(settings)
+        return MatchFrames(benchmark, name, chosen, self.self_aware(name, **settings)).lazy()
+
+    def images(self, detector: str, split: str, **settings: Any) -> pl.LazyFrame:
+        """One row per image of a split: `uncertainty`, `accepted`, `status`, `corruption`, `subset`, ..."""
+        from saod_ray.score import tables
+
+        name, chosen = self._detector(detector), self._split(split)
+        benchmark = self._benchmark(settings)
+        return tables.images(benchmark, name, chosen, self.self_aware(name, **settings)).lazy()
+
+    def objects(self, split: str) -> pl.LazyFrame:
+        """One row per object of a split's images: `object_id`, `image_id`, `class`, box, `area`, `crowd`."""
+        from saod_ray.config import source_of
+        from saod_ray.store import frames
+
+        return frames.objects(self._store, source_of(self._split(split))).lazy()
+
+    # what follows from it ---------------------------------------------------------------------------------------
+
+    def self_aware(self, detector: str, **settings: Any) -> SelfAware:
+        """The self-aware detector that val gives: image threshold, detection thresholds and calibrators."""
+        from saod_ray.selfaware import SelfAware
+
+        name, benchmark = self._detector(detector), self._benchmark(settings)
+        key = (name, benchmark.settings)
+        if key not in self._fitted:
+            cached = benchmark.cached(name)
+            if cached is not None:
+                self._fitted[key] = SelfAware.of_json(cached.selfaware)
+            else:
+                benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fitted_on())
+                self._fitted[key] = benchmark.fitted(name)
+        return self._fitted[key]
+
+    def score(
+        self,
+        detectors: str | Sequence[str] | None = None,
+        *,
+        metrics: Sequence[CustomMetric] = (),
+        bootstrap: int = 0,
+        seed: int = 0,
+        partial: bool = False,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> BenchmarkResult:
+        """Compute every metric of all or some detectors. No inference, and nothing but caches is written.
+
+        Args:
+            detectors: Names, or None for all.
+            metrics: Custom metrics, declared with `saod_ray.metric`.
+            bootstrap: Resample the images so many times for 95 % intervals; 0 for none.
+            seed: The resamples follow from it.
+            partial: Score a store in which images are missing.
+            progress: Called with (done, total).
+            settings: See the class.
+        """
+        from saod_ray.score.bootstrap import Bootstrap
+
+        names = self._store.choose(_listed(detectors))
+        resamples = Bootstrap(bootstrap, seed) if bootstrap else None
+        benchmark = self._benchmark(settings, partial)
+        benchmark.resamples = resamples
+        return score_benchmark(benchmark, names, metrics, progress)[0]
+
+    def results(self) -> BenchmarkResult:
+        """The store's results.json."""
+        from saod_ray.report.results import read_results
+
+        return read_results(self._store)
+
+    def chart(self, name: str, detector: str | None = None, **settings: Any) -> Chart:
+        """A chart as in the report: `reliability`, `reliability-before`, `uncertainty`, `roc`, `calibrators`, `parts`, ...
+
+        Charts of a single detector show `detector`, the best one by default.
+        """
+        report_module = _report_room()
+        chosen = None if detector is None else [self._detector(detector)]
+        results = self.score(chosen, **settings)
+        gathered = report_module.data.gather(self._store, results=results)
+        charts = report_module.figures.charts_by_name(gathered)
+        key = CHART_ALIASES.get(name, name)
+        if key not in charts:
+            known = [*CHART_ALIASES, *charts]
+            raise SaodError(f"There is no chart '{name}'{did_you_mean(name, known)}: there are {some(known, 30)}.")
+        return report_module.figures.standalone(charts[key], gathered, CHART_WIDTH)
+
+    # names ------------------------------------------------------------------------------------------------------
+
+    def _detector(self, name: str) -> str:
+        (chosen,) = self._store.choose([name])
+        return chosen
+
+    def _split(self, name: str) -> str:
+        from saod_ray.store.store import check_split
+
+        split, subset = check_split(name, [*self.splits, *self._store.val_shift], self._store.description.subsets)
+        if subset != "all":
+            raise SaodError(f"'{name}' is a part of a split: take {split} and filter its images by subset '{subset}'.")
+        return split
+
+    @cached_property
+    def _settings(self) -> ScoreSettings:
+        from saod_ray.report.diff import last_settings
+
+        return last_settings(self._store)
+
+    def _benchmark(self, settings: dict[str, Any], partial: bool = True) -> Benchmark:
+        from saod_ray.config import ScoreSettings
+        from saod_ray.score.benchmark import Benchmark
+
+        chosen = ScoreSettings.of(**{**self._settings.model_dump(), **settings})
+        return Benchmark(self._store, chosen, partial)
+
+    def __repr__(self) -> str:
+        names = some(self.detectors) or "no detectors"
+        return f"<store {self.uri} of {self.use_case}: {names}; splits {', '.join(self.splits)}>"
+
+    def _repr_html_(self) -> str:
+        """A table of images per detector and split."""
+        head = "".join(f"<th>{html.escape(text)}</th>" for text in ("detector", *self.splits))
+        rows = []
+        for name in self.detectors:
+            counts = [sum(shard.images for shard in self._store.shards(name, split)) for split in self.splits]
+            cells = "".join(f"<td>{count:,}</td>" for count in counts)
+            rows.append(f"<tr><th>{html.escape(name)}</th>{cells}</tr>")
+        title = f"{html.escape(self.use_case)} in {html.escape(self.uri)}: images per split"
+        return f"<table><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def open(store: str | os.PathLike[str]) -> BenchmarkStore:
+    """Open a store: a folder, or a URI that pyarrow's filesystems know."""
+    from saod_ray.store.store import Store
+
+    return BenchmarkStore(Store.open(_uri(store)))
+
+
+def score(
+    store: str | os.PathLike[str], detectors: str | Sequence[str] | None = None, **options: Any
+) -> BenchmarkResult:
+    """`open(store).score(detectors, ...)`."""
+    return open(store).score(detectors, **options)
+
+
+def leaderboard(store: str | os.PathLike[str]) -> pl.DataFrame:
+    """The main table of a store's results.json."""
+    return open(store).results().leaderboard()
+
+
+def report(
+    store: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    data: str | os.PathLike[str] | None = None,
+    figures: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Write a scored store's report and return its path.
+
+    Args:
+        store: A folder or URI.
+        out: The HTML file; `report.html` in the store by default.
+        data: The folder of the images, for pictures; the use case's own root by default.
+        figures: A folder for the charts as SVG and PDF, and the tables as LaTeX.
+        progress: Called with (done, total).
+    """
+    from saod_ray.files import check_target
+    from saod_ray.store.store import Store
+
+    target = None if out is None else Path(out)
+    if target is not None:
+        check_target(target)
+    root = None if data is None else _uri(data)
+    return write_report(Store.open(_uri(store)), target, root, None if figures is None else Path(figures), progress)
+
+
+def run(
+    use_case: str | os.PathLike[str] = "shapes",
+    detectors: str | Sequence[str] = "all",
+    store: str | os.PathLike[str] | None = None,
+    *,
+    limit: int | None = None,
+    **options: Any,
+) -> BenchmarkStore:
+    """Run detectors over a use case into a store, score it and write its report.
+
+    Args:
+        use_case: A built-in name, or a use case file.
+        detectors: Names, or a detector file.
+        store: A folder or URI; `runs/USE_CASE` by default.
+        limit: The first so many images of each split, to try it out.
+        options: Further options of `saod-ray run` with underscores: `seed=1`, `batch_size=2`, `replace=True`.
+    """
+    from saod_ray.config import UseCase
+
+    case = UseCase.load(_uri(use_case))
+    uri = f"runs/{case.name}" if store is None else _uri(store)
+    names = detectors if isinstance(detectors, str) else ",".join(detectors)
+    args = ["--use-case", _uri(use_case), "--detectors", names, "--store", uri]
+    for name, value in {"limit": limit, **options}.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            args.append(flag)
+        elif value is not None and value is not False:
+            args += [flag, str(value)]
+    _run_command(args)
+    return open(uri)
+
+
+def _run_command(args: list[str]) -> None:
+    """The one place that knows how runs are started: the command line's own `run`."""
+    import click
+
+    from saod_ray.cli.commands import cli
+
+    with redirect_stdout(io.StringIO()):
+        try:
+            code = cli.main(args=["run", *args], prog_name="saod-ray", standalone_mode=False)
+        except click.ClickException as error:
+            raise SaodError(error.format_message()) from error
+        except click.Abort as error:
+            raise KeyboardInterrupt from error
+    if code not in (0, 2, None):
+        raise SaodError(f"`saod-ray run {' '.join(args)}` ended with exit code {code}.")
+
+
+# what the command line calls ----------------------------------------------------------------------------------------
+
+
+def score_benchmark(
+    benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
+) -> tuple[BenchmarkResult, dict[str, Scored]]:
+    """The results of some detectors, and what they were assembled from."""
+    from saod_ray.report.results import results
+
+    scored = benchmark.score(names, progress)
+    if metrics:
+        from saod_ray.score.custom import with_metrics
+
+        scored = with_metrics(benchmark, scored, metrics)
+    found = results(benchmark.store, benchmark.settings, scored, benchmark.partial, benchmark.resamples)
+    return found, scored
+
+
+def write_report(
+    store: Store,
+    out: Path | None,
+    data: str | None,
+    figures: Path | None,
+    progress: Progress | None = None,
+    limits: ImageLimits | None = None,
+) -> str:
+    """Write the report of a scored store, and say where it is."""
+    from saod_ray.data.images import OTHERS_IMAGES
+    from saod_ray.files import Folder
+
+    room = _report_room()
+    gathered = room.data.gather(store, progress)
+    experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
+    content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
+    for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
+        Folder(str(figures)).put_if_other(name, file)
+    folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
+    folder.put_if_other(target, content)
+    return folder.shown(target) if out is None else str(out)
+
+
+class _ReportRoom:
+    """The modules that draw; they need the optional packages of `saod-ray[report]`."""
+
+    def __init__(self) -> None:
+        from saod_ray.experiment.showing import stored
+        from saod_ray.report import data, figures, page
+
+        self.data, self.figures, self.page, self.stored = data, figures, page, stored
+
+
+def _report_room() -> _ReportRoom:
+    try:
+        return _ReportRoom()
+    except ModuleNotFoundError as error:
+        message = f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`."
+        raise SaodError(message) from error
+
+
+def _uri(place: str | os.PathLike[str]) -> str:
+    if isinstance(place, str | os.PathLike):
+        return os.fspath(place)
+    raise SaodError(f"{place!r} is not a path: give a folder, a file or a URI as text or as a Path.")
+
+
+def _listed(names: str | Sequence[str] | None) -> list[str] | None:
+    if names is None or names == "all":
+        return None
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

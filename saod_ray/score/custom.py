@@ -1,0 +1,137 @@
+"""Custom metrics of a detector: evaluated on ID and on the corrupted images, and resampled where they are sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from saod_ray.errors import SaodError, some
+from saod_ray.score import bootstrap
+from saod_ray.score.benchmark import Benchmark, Scored
+from saod_ray.score.bootstrap import Bootstrap
+from saod_ray.score.metrics import CustomMetric, finite
+from saod_ray.score.results import Intervals, MetricResult, Number, OodIntervals, QualityIntervals
+from saod_ray.score.tables import MatchFrames
+from saod_ray.selfaware import SelfAware
+
+Array = np.ndarray
+PARTS = ("id", "shift")
+
+
+@dataclass(frozen=True)
+class MetricFrames:
+    """What a metric sees: detections that the self-aware detector keeps, and the objects that count."""
+
+    matches: pl.DataFrame
+    objects: pl.DataFrame
+
+
+def with_metrics(benchmark: Benchmark, scored: dict[str, Scored], metrics: Sequence[CustomMetric]) -> dict[str, Scored]:
+    """The same results with custom metrics added. They are computed every time: a function has no digest."""
+    names = [metric.name for metric in metrics]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SaodError(f"Two metrics are called {some(map(repr, twice))}: give each a name of its own.")
+    if not metrics:
+        return scored
+    return {name: _with_metrics(benchmark, name, entry, metrics) for name, entry in scored.items()}
+
+
+def _with_metrics(benchmark: Benchmark, detector: str, scored: Scored, metrics: Sequence[CustomMetric]) -> Scored:
+    frames = {part: _frames(benchmark, detector, scored, part) for part in PARTS}
+    results, intervals = {}, {}
+    for metric in metrics:
+        values = {part: _value(metric, frame) for part, frame in frames.items()}
+        results[metric.name] = MetricResult(
+            better=metric.better,
+            unit=metric.unit,
+            id=values["id"][0],
+            shift=values["shift"][0],
+            per_class=msgspec.UNSET if values["id"][1] is None else values["id"][1],
+        )
+        if metric.per_image and benchmark.resamples is not None:
+            ends = {part: _interval(benchmark, metric, frame, values[part][0]) for part, frame in frames.items()}
+            intervals[metric.name] = ends
+    result = msgspec.structs.replace(scored.result, metrics=results)
+    if intervals:
+        empty = Intervals(daq=None, ood=OodIntervals(), id=QualityIntervals(), shift=QualityIntervals())
+        result = msgspec.structs.replace(result, intervals=msgspec.structs.replace(empty, metrics=intervals))
+    return Scored(result, scored.selfaware, scored.replicates)
+
+
+def _frames(benchmark: Benchmark, detector: str, scored: Scored, part: str) -> MetricFrames | None:
+    """The frames of ID, or of all severities together (one evaluation); None where there are no detections."""
+    store, self_aware = benchmark.store, SelfAware.of_json(scored.selfaware)
+    splits = ["id"] if part == "id" else [split for split in store.splits if split.startswith("id-c")]
+    present = [split for split in splits if store.shards(detector, split)]
+    if not present:
+        return None
+    matches, objects = [], []
+    for split in present:
+        frames = MatchFrames(benchmark, detector, split, self_aware)
+        kept = frames.lazy().filter(pl.col("outcome") != "dropped")
+        matches.append(kept.with_columns(split=pl.lit(split)).collect())
+        objects.append(frames.counted_objects().with_columns(split=pl.lit(split)))
+    # shards have names of their own, and rows must not depend on them
+    order = ("split", "image_id", "label", "score", "x1", "y1", "x2", "y2")
+    return MetricFrames(pl.concat(matches, how="diagonal").sort(*order), pl.concat(objects))
+
+
+def _value(metric: CustomMetric, frames: MetricFrames | None) -> tuple[Number, dict[str, Number] | None]:
+    """The metric over all, and per class where it has values per class."""
+    if frames is None:
+        return None, None
+    value = metric(frames.matches, frames.objects)
+    if not isinstance(value, pl.DataFrame):
+        if metric.per_image:
+            raise SaodError(
+                f"The metric '{metric.name}' is declared per image: return a frame with image_id and value."
+            )
+        return finite(value, metric.name), None
+    if metric.per_image:
+        sums = _checked(metric, value, ("image_id", "value"))
+        return _ratio(float(sums["value"].sum()), float(sums["weight"].sum())), None
+    _checked(metric, value, ("class", "value"))
+    by_class = {str(name): finite(number, metric.name) for name, number in value.select("class", "value").iter_rows()}
+    defined = [number for number in by_class.values() if number is not None]
+    return (sum(defined) / len(defined) if defined else None), by_class
+
+
+def _checked(metric: CustomMetric, frame: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise SaodError(
+            f"The frame of the metric '{metric.name}' lacks the column {some(missing)}: it has {some(frame.columns)}."
+        )
+    return frame if "weight" in frame.columns else frame.with_columns(weight=pl.lit(1.0))
+
+
+def _ratio(total: float, weight: float) -> Number:
+    return total / weight if weight else None
+
+
+def _interval(
+    benchmark: Benchmark, metric: CustomMetric, frames: MetricFrames | None, value: Number
+) -> list[float] | None:
+    """The percentiles over resamples of the ID images; corrupted copies follow their originals."""
+    resamples = benchmark.resamples
+    if frames is None or value is None or resamples is None:
+        return None
+    frame = metric(frames.matches, frames.objects)
+    assert isinstance(frame, pl.DataFrame)
+    sums = _checked(metric, frame, ("image_id", "value")).group_by("image_id").agg(pl.col("value", "weight").sum())
+    ids = benchmark.objects["id"].image_ids
+    columns = np.zeros((2, len(ids)))
+    columns[:, np.searchsorted(ids, sums["image_id"].to_numpy())] = sums.select("value", "weight").to_numpy().T
+    return bootstrap.interval(_replicates(resamples, columns), value)
+
+
+def _replicates(resamples: Bootstrap, columns: Array) -> Array:
+    """The metric of every resample; NaN where its weights are 0. `columns` has values and weights per image."""
+    drawn = (bootstrap.draws(resamples, "id", number, columns.shape[1]) for number in range(resamples.replicates))
+    sums = np.array([columns @ times for times in drawn])
+    return np.divide(sums[:, 0], sums[:, 1], out=np.full(len(sums), np.nan), where=sums[:, 1] != 0)

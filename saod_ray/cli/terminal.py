@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 PATIENCE = 2.0  # seconds of work before a progress bar appears
+FIRST_LINE = 15.0  # seconds before the first line where there is no terminal
 HEARTBEAT = 60.0  # seconds between lines where there is no terminal
 
 
@@ -57,7 +58,7 @@ def progress(title: str | Callable[[], str]) -> Iterator[Callable[[int, int], No
         now = (done, total)
 
     def show() -> None:
-        if over.wait(PATIENCE):
+        if over.wait(PATIENCE if sys.stderr.isatty() else FIRST_LINE):
             return
         if not sys.stderr.isatty():
             while True:

@@ -97,7 +97,7 @@ def wider_interval(value: dict[str, Any]) -> None:
 
 def test_intervals_are_checked_with_a_digest_and_computed_again_without(store: Store) -> None:
     path = in_store(store, "results.json")
-    expected = gather(store).results["detectors"]
+    expected = gather(store).results.detectors
     changed(path, wider_interval)
     with pytest.raises(SaodError, match="its digest does not fit"):
         gather(store)
@@ -106,7 +106,7 @@ def test_intervals_are_checked_with_a_digest_and_computed_again_without(store: S
         gather(store)
     assert saod_ray("score", store.uri, "--bootstrap", 20).returncode == 0
     changed(path, lambda value: value.pop("digest"))  # as an earlier version wrote it
-    assert gather(store).results["detectors"] == expected
+    assert gather(store).results.detectors == expected
 
 
 @pytest.mark.parametrize("key", ["use_case", "detections"])

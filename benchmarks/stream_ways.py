@@ -63,6 +63,20 @@ class Setting(NamedTuple):
     def severity(self) -> int:
         return Unit(self.split, 0, 0).severity
 
+    def absolute(self) -> Setting:
+        """The same from any current folder."""
+        return self._replace(
+            case=_absolute(self.case),
+            data=None if self.data is None else str(Path(self.data).resolve()),
+            detectors=",".join(map(_absolute, self.detectors.split(","))),
+            weights=str(Path(self.weights).resolve()),
+        )
+
+
+def _absolute(name: str) -> str:
+    """The path of a TOML file; a name stays as it is."""
+    return str(Path(name).resolve()) if name.endswith(".toml") else name
+
 
 class Measurement(NamedTuple):
     """Of one way: images per second, CPU-milliseconds per image, and seconds until the first unit is done."""
@@ -113,8 +127,9 @@ class Watch:
 
     def measurement(self) -> Measurement:
         """From the unit after those skipped to the last."""
-        since = self.done[SKIPPED - 1][0]
-        counted = self.done[SKIPPED:]
+        skipped = min(SKIPPED, len(self.done) // 2)
+        since = self.done[skipped - 1][0]
+        counted = self.done[skipped:]
         images, seconds = sum(images for _, images in counted), counted[-1][0] - since
         return Measurement(
             rate=images / seconds,
@@ -163,9 +178,10 @@ def measure_engine(setting: Setting) -> Measurement:
 
 def measure_old_engine(setting: Setting, checkout: Path) -> Measurement:
     """The engine of a checkout of commit b40d690, with its own code in all processes."""
-    command = [sys.executable, "-P", "-c", OLD_ENGINE, json.dumps(setting._asdict())]
+    command = [sys.executable, "-c", OLD_ENGINE, json.dumps(setting.absolute()._asdict())]
     env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
-    finished = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    # Ray's workers import from the current folder first
+    finished = subprocess.run(command, env=env, cwd=checkout, capture_output=True, text=True, check=False)
     lines = [line for line in finished.stdout.splitlines() if line.startswith("MEASURED ")]
     if finished.returncode or not lines:
         raise SystemExit(f"The engine of {checkout} failed:\n{finished.stderr}")

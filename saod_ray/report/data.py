@@ -5,8 +5,10 @@ A detector's tables are kept in the store's cache under the digests of its shard
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -90,7 +92,7 @@ def _refuse_stale(store: Store, results: BenchmarkResult, expected: BenchmarkRes
         stated = msgspec.structs.replace(results[name], metrics=msgspec.UNSET)
         if expected.resampling is None:
             stated = msgspec.structs.replace(stated, intervals=msgspec.UNSET)
-        if stated != now:
+        if not _agree(msgspec.to_builtins(stated), msgspec.to_builtins(now)):
             raise SaodError(
                 f"results.json in {store.uri} is not what the detections of '{name}' there give now: run "
                 f"`saod-ray score {store.uri}` again with the settings you want."
@@ -101,6 +103,17 @@ def _refuse_stale(store: Store, results: BenchmarkResult, expected: BenchmarkRes
                 f"results.json in {store.uri} names another origin ({key}) than the store has: run `saod-ray score "
                 f"{store.uri}` again."
             )
+
+
+def _agree(stated: Any, now: Any) -> bool:
+    """Whether two JSON values are the same but for the last digits, which another version may round differently."""
+    if isinstance(stated, dict) and isinstance(now, dict):
+        return stated.keys() == now.keys() and all(_agree(stated[key], now[key]) for key in now)
+    if isinstance(stated, list) and isinstance(now, list):
+        return len(stated) == len(now) and all(map(_agree, stated, now))
+    if isinstance(stated, float) and isinstance(now, float):
+        return math.isclose(stated, now, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(stated == now)
 
 
 def _tables(benchmark: Benchmark, detector: str, self_aware: SelfAware, result: DetectorResult) -> DetectorTables:

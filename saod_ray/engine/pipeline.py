@@ -34,7 +34,6 @@ from saod_ray.engine.attempts import DEFAULT_HANG, FATAL, AttemptLog, Guard, Han
 from saod_ray.store.units import Unit
 
 UNITS_PER_ACTOR = 2  # one in hand, and the next one on its way
-STORE_UNITS_PER_ACTOR = 4  # of Ray Data's limit, which it fills to about two thirds; with fewer, actors wait
 MAX_BLOCKS = 4096  # beyond it one task prepares several units in turn, or the driver would spend its time on tasks
 
 
@@ -110,7 +109,7 @@ class PipelineOptions:
     @property
     def object_store_bytes(self) -> int:
         """How much of Ray's object store units may fill."""
-        return int(self.unit_bytes * STORE_UNITS_PER_ACTOR * self.actors[1])
+        return int(self.unit_bytes * (UNITS_PER_ACTOR * self.actors[1] + 1))
 
 
 @contextmanager

@@ -265,7 +265,7 @@ class Folder:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name is a relative path that stays below its folder, as far as its text tells.
+    r"""Whether a name is a relative path that stays below its folder, as far as its text tells.
 
     >>> is_plain("val/1.jpg"), is_plain("../1.jpg"), is_plain("/1.jpg"), is_plain("a\0b")
     (True, False, False, False)

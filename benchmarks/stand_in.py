@@ -40,8 +40,9 @@ class StandIn:
         """The same for every image."""
         if self._computes:
             until = time.thread_time() + self._seconds * len(images)
+            rows = images[0][:16]  # a few microseconds: a set time is not exceeded, however often this is called
             while time.thread_time() < until:
-                images[0].sum()
+                rows.sum()
         elif self._seconds:
             time.sleep(self._seconds * len(images))
         return [self._one] * len(images)

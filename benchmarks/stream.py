@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.measure import saod_ray, workspace
 from benchmarks.stand_in import photographs, tables
-from benchmarks.stream_ways import Measurement, Setting, bare_loops, measure_engine, measure_old_engine
+from benchmarks.stream_ways import Setting, bare_loops, measure_engine, measure_old_engine
+from benchmarks.watch import Measurement
 from saod_ray.detect import registry
 
 LITTLE = 0.2  # ms of a stand-in beside which preparing images dominates
@@ -104,7 +105,7 @@ def _options() -> Any:
     parser.add_argument("what", nargs="*", default=KINDS, metavar="WHAT", help=", ".join(KINDS))
     parser.add_argument("--old", type=Path, metavar="DIR", help="a checkout of commit b40d690, for its engine")
     parser.add_argument("--repeat", type=int, default=2, help="how often the ways are measured in turn")
-    parser.add_argument("--images", type=int, default=2000, help="of a comparison; shapes has 400")
+    parser.add_argument("--images", type=int, default=4096, help="of a comparison; shapes has 400")
     parser.add_argument("--memory", type=int, nargs=2, default=(500, 5000), metavar="IMAGES", help="few and many")
     parser.add_argument("--units", type=int, default=1000, help="of a push")
     parser.add_argument("--ms", type=float, default=4.0, help="that a stand-in takes per image")

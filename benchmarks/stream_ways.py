@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from benchmarks.measure import workspace
+from benchmarks.watch import Measurement, Watch
 from saod_ray.config import UseCase
 from saod_ray.data.prepare import ImageRequest, prepare
 from saod_ray.detect import registry
@@ -31,20 +27,25 @@ from saod_ray.engine.resources import ResourceOptions
 from saod_ray.store.units import Unit
 
 BATCH = 32  # images that a bare loop prepares at once
-SKIPPED = 4  # units at the start that do not count: they were prepared while the actors started
-# what the engine of commit b40d690 is measured with, in its own checkout
+# how the engine of commit b40d690 is measured: its own code in all processes, watched by ours
 OLD_ENGINE = """
 import json, os, sys
 from pathlib import Path
 setting = json.loads(sys.argv[1])
-from benchmarks.stream_ways import Setting, streamed
+from benchmarks.stream_ways import Setting, _planned, stream
+from benchmarks.watch import Watch
 from saod_ray.engine.cluster import connected
 from saod_ray.engine.run import Sizes
 sizes = Sizes(unit_images=setting.pop("unit_images"))
 setting["weights"] = Path(setting["weights"])
 with connected(None, cpus=os.cpu_count()):
-    print("MEASURED", json.dumps(streamed(Setting(**setting, sizes=sizes))._asdict()))
+    job, plan = _planned(Setting(**setting, sizes=sizes), "store")
+    watch = Watch(len(job.specs))
+    with watch.watching():
+        stream(job, plan, sizes, watch.on_receipt)
+    print("MEASURED", json.dumps(watch.measurement()._asdict()))
 """
+SHARED = ("stand_in.py", "watch.py")  # of these benchmarks, used with the earlier engine too
 
 
 class Setting(NamedTuple):
@@ -78,92 +79,6 @@ def _absolute(name: str) -> str:
     return str(Path(name).resolve()) if name.endswith(".toml") else name
 
 
-class Measurement(NamedTuple):
-    """Of one way: images per second, CPU-milliseconds per image, and seconds until the first unit is done."""
-
-    rate: float
-    cpu_ms: float
-    first_unit: float = 0.0
-    store_mb: float = 0.0
-    driver_ms: float = 0.0  # CPU of the driver per unit
-
-    def __str__(self) -> str:
-        more = f"  first unit after {self.first_unit:5.1f} s  {self.store_mb:5.0f} MB" if self.first_unit else ""
-        return f"{self.rate:8.1f} images/s {self.cpu_ms:8.1f} CPU-ms per image{more}"
-
-
-class Watch:
-    """Samples the object store and the CPU time of this process and its children, and notes when units are done."""
-
-    def __init__(self, detectors: int) -> None:
-        self._detectors, self._left = detectors, dict[Unit, int]()
-        self.done: list[tuple[float, int]] = []  # when, images
-        self.peak = 0.0
-        self._spent: dict[int, float] = {}
-        self._over, self._lock = threading.Event(), threading.Lock()
-        self._sampling = 0.0  # CPU of the sampling thread
-        self._at = {"cpu": 0.0, "own": 0.0}
-
-    def on_receipt(self, receipt: Any) -> None:
-        """A unit is done when its last detector is."""
-        left = self._left.pop(receipt.unit, self._detectors) - 1
-        if left:
-            self._left[receipt.unit] = left
-            return
-        self.done.append((time.monotonic(), receipt.images))
-        if len(self.done) == SKIPPED:
-            self._at = {"cpu": self._cpu(), "own": self._own()}
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._sample, daemon=True)
-        thread.start()
-        self._began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
-
-    def measurement(self) -> Measurement:
-        """From the unit after those skipped to the last."""
-        skipped = min(SKIPPED, len(self.done) // 2)
-        since = self.done[skipped - 1][0]
-        counted = self.done[skipped:]
-        images, seconds = sum(images for _, images in counted), counted[-1][0] - since
-        return Measurement(
-            rate=images / seconds,
-            cpu_ms=1e3 * (self._cpu() - self._at["cpu"]) / images,
-            first_unit=self.done[0][0] - self._began,
-            store_mb=self.peak / 1e6,
-            driver_ms=1e3 * (self._own() - self._at["own"]) / len(counted),
-        )
-
-    def _own(self) -> float:
-        return time.process_time() - self._sampling
-
-    def _sample(self) -> None:
-        while not self._over.wait(0.2):
-            self.peak = max(self.peak, _store_bytes())
-            self._cpu()
-            self._sampling = time.thread_time()
-
-    def _cpu(self) -> float:
-        """So far, without the sampling; what a process spends between the last look and its end is lost."""
-        with self._lock:
-            for process in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error):
-                    self._spent[process.pid] = sum(process.cpu_times()[:2])
-            return sum(self._spent.values()) + self._own()
-
-
-def _store_bytes() -> float:
-    """What the cluster's object store holds; Ray reports it as a resource that is not available."""
-    ray: Any = importlib.import_module("ray")
-    name = "object_store_memory"
-    return float(ray.cluster_resources()[name] - ray.available_resources().get(name, 0))
-
-
 def measure_engine(setting: Setting) -> Measurement:
     """The engine on a private cluster, into a store of its own."""
     with connected(None, cpus=os.cpu_count()):
@@ -177,17 +92,30 @@ def measure_engine(setting: Setting) -> Measurement:
 
 
 def measure_old_engine(setting: Setting, checkout: Path) -> Measurement:
-    """The engine of a checkout of commit b40d690, with its own code in all processes."""
+    """The engine of a checkout of commit b40d690, in a process of its own."""
+    folder = _overlay(checkout.resolve())
     command = [sys.executable, "-c", OLD_ENGINE, json.dumps(setting.absolute()._asdict())]
-    env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    env = {**os.environ, "PYTHONPATH": str(folder)}
     # Ray's workers import from the current folder first
-    finished = subprocess.run(command, env=env, cwd=checkout, capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
     lines = [line for line in finished.stdout.splitlines() if line.startswith("MEASURED ")]
     if finished.returncode or not lines:
         raise SystemExit(f"The engine of {checkout} failed:\n{finished.stderr}")
-    figures = json.loads(lines[-1].removeprefix("MEASURED "))
-    figures["first_unit"] = figures.pop("starting")
-    return Measurement(**figures)
+    return Measurement(**json.loads(lines[-1].removeprefix("MEASURED ")))
+
+
+def _overlay(checkout: Path) -> Path:
+    """A folder of links to a checkout, but with our stand-in detectors and our way of measuring."""
+    folder = workspace("stream").resolve() / "old-engine"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "benchmarks").mkdir(parents=True)
+    for name in ("saod_ray", "tests"):
+        (folder / name).symlink_to(checkout / name)
+    ours = Path(__file__).parent
+    theirs = [path for path in (checkout / "benchmarks").glob("*.py") if path.name not in SHARED]
+    for path in (*theirs, *(ours / name for name in SHARED)):
+        (folder / "benchmarks" / path.name).symlink_to(path)
+    return folder
 
 
 def _planned(setting: Setting, store: str) -> tuple[Job, Plan]:

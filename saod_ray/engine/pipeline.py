@@ -62,9 +62,11 @@ class PreparedUnit:
     @staticmethod
     def from_table(table: pa.Table) -> tuple[int, list[PreparedImage]]:
         """A unit's number and its images; their pixels are views of the table's memory."""
-        pixels = np.frombuffer(table["pixels"][0].as_buffer(), np.uint8)
+        (cell,) = table["pixels"].chunks
+        _, offsets, values = cell.buffers()  # a scalar of Arrow's would be a copy
+        start = int(np.frombuffer(offsets, np.int64)[cell.offset])
+        pixels = np.frombuffer(values, np.uint8)
         images, shapes = pickle.loads(table["images"][0].as_buffer())
-        start = 0
         for k, shape in enumerate(shapes):
             if shape:
                 stop = start + math.prod(shape)
@@ -108,8 +110,8 @@ class PipelineOptions:
 
     @property
     def object_store_bytes(self) -> int:
-        """How much of Ray's object store units may fill."""
-        return int(self.unit_bytes * (UNITS_PER_ACTOR * self.actors[1] + 1))
+        """How much of Ray's object store units may fill; Ray Data leaves about a third of it free."""
+        return int(self.unit_bytes * 2 * UNITS_PER_ACTOR * self.actors[1])
 
 
 @contextmanager
@@ -188,6 +190,7 @@ def _context(options: PipelineOptions) -> DataContext:
     context.print_on_execution_start = False
     context.enable_auto_log_stats = False
     context.target_max_block_size = 1  # a row leaves as soon as it is ready
+    context.memory_usage_poll_interval_s = None  # it reads a process's whole page table each second
     context.execution_options.preserve_order = options.is_ordered
     context.execution_options.resource_limits = ExecutionResources(object_store_memory=options.object_store_bytes)
     context.autoscaling_config.actor_pool_util_upscaling_threshold = UNITS_PER_ACTOR  # else a pool never grows

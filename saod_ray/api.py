@@ -6,10 +6,8 @@ Everything heavy is imported when it is used.
 from __future__ import annotations
 
 import html
-import io
 import os
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from saod_ray.config import ScoreSettings
-    from saod_ray.data.images import ImageLimits
     from saod_ray.report.charts import Chart
-    from saod_ray.score.benchmark import Benchmark, Scored
+    from saod_ray.score.benchmark import Benchmark
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
     from saod_ray.selfaware import SelfAware
     from saod_ray.store.store import Store
+    from saod_ray.workflow import RunEvents
 
 Progress = Callable[[int, int], None]
 CHART_WIDTH = 480
@@ -151,6 +149,7 @@ class BenchmarkStore:
             settings: See the class.
         """
         from saod_ray.score.bootstrap import Bootstrap
+        from saod_ray.workflow import score_benchmark
 
         names = self._store.choose(_listed(detectors))
         resamples = Bootstrap(bootstrap, seed) if bootstrap else None
@@ -169,7 +168,9 @@ class BenchmarkStore:
 
         Charts of a single detector show `detector`, the best one by default.
         """
-        report_module = _report_room()
+        from saod_ray.workflow import report_room
+
+        report_module = report_room()
         chosen = None if detector is None else [self._detector(detector)]
         results = self.score(chosen, **settings)
         gathered = report_module.data.gather(self._store, results=results)
@@ -261,12 +262,14 @@ def report(
     """
     from saod_ray.files import check_target
     from saod_ray.store.store import Store
+    from saod_ray.workflow import write_report
 
     target = None if out is None else Path(out)
     if target is not None:
         check_target(target)
     root = None if data is None else _uri(data)
-    return write_report(Store.open(_uri(store)), target, root, None if figures is None else Path(figures), progress)
+    folder = None if figures is None else Path(figures)
+    return write_report(Store.open(_uri(store)), target, root, folder, progress=progress)
 
 
 def run(
@@ -275,6 +278,7 @@ def run(
     store: str | os.PathLike[str] | None = None,
     *,
     limit: int | None = None,
+    events: RunEvents | None = None,
     **options: Any,
 ) -> BenchmarkStore:
     """Run detectors over a use case into a store, score it and write its report.
@@ -284,98 +288,22 @@ def run(
         detectors: Names, or a detector file.
         store: A folder or URI; `runs/USE_CASE` by default.
         limit: The first so many images of each split, to try it out.
+        events: What to show while it runs; by default warnings go to the `saod_ray` logger, and progress nowhere.
         options: Further options of `saod-ray run` with underscores: `seed=1`, `batch_size=2`, `replace=True`.
     """
-    from saod_ray.config import UseCase
+    from saod_ray.workflow import BenchmarkRun, RunOptions
 
-    case = UseCase.load(_uri(use_case))
-    uri = f"runs/{case.name}" if store is None else _uri(store)
+    unknown = sorted(options.keys() - RunOptions.__dataclass_fields__.keys())
+    if unknown:
+        known = list(RunOptions.__dataclass_fields__)
+        raise SaodError(
+            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {some(known, 30)}."
+        )
     names = detectors if isinstance(detectors, str) else ",".join(detectors)
-    args = ["--use-case", _uri(use_case), "--detectors", names, "--store", uri]
-    for name, value in {"limit": limit, **options}.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            args.append(flag)
-        elif value is not None and value is not False:
-            args += [flag, str(value)]
-    _run_command(args)
-    return open(uri)
-
-
-def _run_command(args: list[str]) -> None:
-    """The one place that knows how runs are started: the command line's own `run`."""
-    import click
-
-    from saod_ray.cli.commands import cli
-
-    with redirect_stdout(io.StringIO()):
-        try:
-            code = cli.main(args=["run", *args], prog_name="saod-ray", standalone_mode=False)
-        except click.ClickException as error:
-            raise SaodError(error.format_message()) from error
-        except click.Abort as error:
-            raise KeyboardInterrupt from error
-    if code not in (0, 2, None):
-        raise SaodError(f"`saod-ray run {' '.join(args)}` ended with exit code {code}.")
-
-
-# what the command line calls ----------------------------------------------------------------------------------------
-
-
-def score_benchmark(
-    benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
-) -> tuple[BenchmarkResult, dict[str, Scored]]:
-    """The results of some detectors, and what they were assembled from."""
-    from saod_ray.report.results import results
-
-    scored = benchmark.score(names, progress)
-    if metrics:
-        from saod_ray.score.custom import with_metrics
-
-        scored = with_metrics(benchmark, scored, metrics)
-    found = results(benchmark.store, benchmark.settings, scored, benchmark.partial, benchmark.resamples)
-    return found, scored
-
-
-def write_report(
-    store: Store,
-    out: Path | None,
-    data: str | None,
-    figures: Path | None,
-    progress: Progress | None = None,
-    limits: ImageLimits | None = None,
-) -> str:
-    """Write the report of a scored store, and say where it is."""
-    from saod_ray.data.images import OTHERS_IMAGES
-    from saod_ray.files import Folder
-
-    room = _report_room()
-    gathered = room.data.gather(store, progress)
-    experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
-    content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
-    for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
-        Folder(str(figures)).put_if_other(name, file)
-    folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
-    folder.put_if_other(target, content)
-    return folder.shown(target) if out is None else str(out)
-
-
-class _ReportRoom:
-    """The modules that draw; they need the optional packages of `saod-ray[report]`."""
-
-    def __init__(self) -> None:
-        from saod_ray.experiment.showing import stored
-        from saod_ray.report import data, figures, page
-
-        self.data, self.figures, self.page, self.stored = data, figures, page, stored
-
-
-def _report_room() -> _ReportRoom:
-    try:
-        return _ReportRoom()
-    except ModuleNotFoundError as error:
-        message = f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`."
-        raise SaodError(message) from error
+    uri = None if store is None else _uri(store)
+    chosen = RunOptions(use_case=_uri(use_case), detectors=names, store=uri, limit=limit, **options)
+    outcome = BenchmarkRun(chosen, events).carry_out()
+    return BenchmarkStore(outcome.store)
 
 
 def _uri(place: str | os.PathLike[str]) -> str:

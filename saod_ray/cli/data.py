@@ -142,10 +142,10 @@ def _show_status(found: Status, as_json: bool) -> None:
 
 def draw(case: UseCase) -> None:
     """Draw the scenes of a use case that is made here, unless they are there."""
-    from saod_ray.data import shapes
-    from saod_ray.files import Folder
-
-    if case.made_by is None or Folder(case.root).exists("shapes/made.json"):
+    if case.made_by is None:
         return
-    with terminal.progress("drawing scenes") as progress:
-        shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
+    from saod_ray.data import shapes
+
+    if shapes.is_missing(case.root):
+        with terminal.progress("drawing scenes") as progress:
+            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.data import draw
 from saod_ray.cli.options import ADDRESS, BATCH_SIZE, FOLLOW_LINKS, MAX_PIXELS, ROOT, WEIGHTS, Number, Share, actors
-from saod_ray.cli.scoring import reported, scored
+from saod_ray.cli.scoring import print_results
 from saod_ray.errors import SaodError
+from saod_ray.workflow import RunEvents
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from saod_ray.engine.estimate import Estimate
-    from saod_ray.engine.failures import FailureBudget
-    from saod_ray.engine.job import Job
-    from saod_ray.engine.plan import Plan
-    from saod_ray.engine.resources import ResourceOptions
-    from saod_ray.engine.workers import Receipt
-    from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.workflow import RunOptions, ScoredStore
 
 
 @click.command()
@@ -56,145 +51,75 @@ if TYPE_CHECKING:
 @click.option("--with-val-shift", is_flag=True,
               help="Detect on corrupted copies of val, too: for `experiment accuracy` alone.")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Do units with failed images again.")
-@click.option("--replace", is_flag=True, help="Make anew what other weights, options, packages or another seed made.")
+@click.option("--replace", is_flag=True, help="Redo what other weights, options, packages or another seed produced.")
 @click.option("--dry-run", is_flag=True, help="Say what there is to do and what it takes, and stop.")
 @click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors here for 20 seconds.")
 @click.option("--price", type=Number(0), help="With --dry-run: of an hour of one actor (a GPU), for the cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-def run(
-    use_case: str,
-    detectors: str,
-    store: str | None,
-    data: str | None,
-    weights: str | None,
-    limit: int | None,
-    seed: int,
-    address: str | None,
-    actors: tuple[int, int] | None,
-    group: int | None,
-    gpus_per_actor: float | None,
-    batch_size: int,
-    max_pixels: int,
-    follow_links: bool,
-    unit_images: int,
-    max_errors: float,
-    bootstrap: int,
-    with_val_shift: bool,
-    retry_failed: bool,
-    replace: bool,
-    dry_run: bool,
-    probe: bool,
-    price: float | None,
-    as_json: bool,
-) -> int:
+def run(dry_run: bool, probe: bool, price: float | None, as_json: bool, **options: Any) -> int:
     """Run detectors over a use case into a store, and score it.
 
-    Run the same command again to go on where it stopped.
+    Run the same command again to resume where it stopped.
     """
-    from saod_ray.config import UseCase
-    from saod_ray.data.images import ImageLimits
-    from saod_ray.detect.registry import weights_folder
-    from saod_ray.engine import plan as planning
-    from saod_ray.engine.estimate import estimate
-    from saod_ray.engine.failures import FailureBudget
-    from saod_ray.engine.job import Job
-    from saod_ray.engine.resources import ResourceOptions
-    from saod_ray.score.bootstrap import Bootstrap
+    from saod_ray.workflow import BenchmarkRun, RunOptions
 
-    if (probe or price is not None) and not dry_run:
+    chosen = RunOptions(**options)
+    events = TerminalEvents(as_json)
+    if dry_run:
+        _print_estimates(_dry_run(chosen, events, probe, price), as_json)
+        return 0
+    if probe or price is not None:
         raise SaodError("--probe and --price say what a run would take: give --dry-run, too.")
-    case = UseCase.load(use_case, data)
-    draw(case)
-    uri = store or f"runs/{case.name}"
-    resources = ResourceOptions(actors, group, gpus_per_actor, batch_size, unit_images)
-    with _untouched(uri) if dry_run else nullcontext(uri) as place:
-        folder = weights_folder(weights)
-        limits = ImageLimits(max_pixels, follow_links)
-        job = Job.from_use_case(case, place, detectors, folder, seed=seed, batch_size=batch_size, limits=limits)
-        plan = job.plan(unit_images, planning.PlanOptions(limit, retry_failed, with_val_shift, replace))
-        click.echo(planning.summary(plan, resources.groups(plan.busy_detectors)), err=True)
-        if dry_run:
-            _print_estimates(estimate(job, plan, probe, price), as_json)
-            return 0
-    command_args = {"use_case": use_case, "detectors": detectors, "limit": limit, "seed": seed, **resources._asdict()}
-    budget = FailureBudget(plan, max_errors)
-    if plan.units:
-        _detect(job, plan, resources, command_args, budget, address)
-    else:
-        planning.discard(job.store, plan.stale)  # other pages have the same images
-    job.compact()
-    job.refuse_mixture()
-    budget.refuse_too_many()
-    _conclude(job, limit is not None, Bootstrap(bootstrap, 0) if bootstrap else None, as_json, address)
-    return 2 if any(budget.failed.values()) or job.failed_images() else 0
-
-
-def _conclude(job: Job, is_limited: bool, resamples: Bootstrap | None, as_json: bool, address: str | None) -> None:
-    """Score what a run leaves, and write the report."""
-    from saod_ray.report.diff import last_settings
-
-    scope = job.scope(is_limited)
-    target = (job.store.folder.below("trial") if scope.is_trial else job.store.folder, "results.json")
-    settings = last_settings(job.store)
-    scored(job.store, scope.detectors, settings, scope.is_partial, target, as_json, resamples, address)
-    if scope.is_trial:
+    outcome = BenchmarkRun(chosen, events).carry_out()
+    if outcome.is_trial:
         click.echo("This was a trial: the store's results and report are of its complete detectors.", err=True)
-        return
-    try:
-        click.echo(f"Report: {reported(job.store, None, job.case.root, None)}", err=True)
-    except SaodError as error:  # the results are there
-        click.echo(f"There is no report: {error}", err=True)
+    if outcome.report:
+        click.echo(f"Report: {outcome.report}", err=True)
+    return 2 if outcome.has_failed_images else 0
 
 
-def _detect(
-    job: Job,
-    plan: Plan,
-    resources: ResourceOptions,
-    command_args: dict[str, Any],
-    budget: FailureBudget,
-    address: str | None,
-) -> None:
-    """Do what is planned, show progress, and leave a record of it in the store."""
-    from saod_ray.engine.cluster import connected
-    from saod_ray.engine.estimate import estimate
-    from saod_ray.engine.journal import Journal
+def _dry_run(options: RunOptions, events: RunEvents, probe: bool, price: float | None) -> list[Estimate]:
+    """Plan and estimate, without a trace in the store."""
+    from saod_ray.config import UseCase
+    from saod_ray.workflow import BenchmarkRun, planning_store
 
-    terminal.stderr().print(_estimate_table(estimate(job, plan)))
-    journal = Journal(job.store, plan, command_args)
-    groups = resources.groups(plan.busy_detectors)
-    lanes = {"decoding": sum(plan.images_to_prepare(group) for group in groups)}
-    lanes |= {name: plan.missing[name] for name in plan.busy_detectors}
-    with journal.stage("detecting"), connected(address), terminal.bars(lanes) as progress:
-        from saod_ray.engine.driver import Callbacks
-        from saod_ray.engine.run import Run
-
-        def on_receipt(receipt: Receipt) -> None:
-            journal.note(receipt)
-            budget.count(receipt)
-            progress(receipt.detector, receipt.images)
-
-        def on_message(message: str) -> None:
-            journal.log(message)
-            click.echo(message, err=True)
-
-        run = Run(job, plan, resources, may_grow=address is not None)
-        journal.statistics = run.statistics
-        run.detect(on_receipt, Callbacks(lambda images: progress("decoding", images), on_message))
-    journal.close("done")
+    uri = options.store or f"runs/{UseCase.load(options.use_case, options.data).name}"
+    with planning_store(uri) as place:
+        return BenchmarkRun(options, events, store=place).estimates(probe=probe, price=price)
 
 
-@contextmanager
-def _untouched(uri: str) -> Iterator[str]:
-    """Where to plan without writing: the store if it has detections, else a place that goes afterwards."""
-    from tempfile import TemporaryDirectory
+class TerminalEvents(RunEvents):
+    """Shows a run in the terminal."""
 
-    from saod_ray.store.store import Store
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
 
-    with TemporaryDirectory(prefix="saod-ray-") as place:
-        yield uri if Store(uri).detectors() else place
+    def on_plan(self, summary: str) -> None:
+        """On stderr, as all that is not asked for."""
+        click.echo(summary, err=True)
+
+    def on_estimates(self, estimates: Sequence[Estimate]) -> None:
+        """As a table."""
+        terminal.stderr().print(_estimate_table(estimates))
+
+    def on_message(self, message: str) -> None:
+        """As a line."""
+        click.echo(message, err=True)
+
+    def on_results(self, scored: ScoredStore) -> None:
+        """On stdout."""
+        print_results(scored, self._as_json)
+
+    def detecting(self, images: dict[str, int]) -> AbstractContextManager[Callable[[str, int], None]]:
+        """A bar for each detector."""
+        return terminal.bars(images)
+
+    def working(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
+        """A bar."""
+        return terminal.progress(title)
 
 
-def _print_estimates(estimates: list[Estimate], as_json: bool) -> None:
+def _print_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
@@ -205,7 +130,7 @@ def _print_estimates(estimates: list[Estimate], as_json: bool) -> None:
         click.echo("How fast a detector is here is not known yet: --probe measures it for 20 seconds.", err=True)
 
 
-def _estimate_table(estimates: list[Estimate]) -> Table:
+def _estimate_table(estimates: Sequence[Estimate]) -> Table:
     """Images to do and done per detector; columns without any value are left out."""
     from rich import box
     from rich.table import Table

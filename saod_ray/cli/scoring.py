@@ -11,15 +11,7 @@ from saod_ray.cli import terminal
 from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from saod_ray.config import ScoreSettings
-    from saod_ray.data.images import ImageLimits
-    from saod_ray.files import Folder
-    from saod_ray.score.bootstrap import Bootstrap
-    from saod_ray.score.metrics import CustomMetric
-    from saod_ray.score.results import BenchmarkResult
-    from saod_ray.store.store import Store
+    from saod_ray.workflow import ScoredStore
 
 
 # what may be asked of `score`, as written in config.py; repeated here so that --help need not import it
@@ -73,69 +65,41 @@ def score(
 
     from saod_ray.config import ScoreSettings
     from saod_ray.files import Folder, check_target
+    from saod_ray.score.benchmark import Benchmark
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.score.metrics import find_metric
     from saod_ray.store.store import Store
+    from saod_ray.workflow import score_to_files
 
     own_metrics = [find_metric(target) for target in metrics]
     chosen = ScoreSettings.of(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)
-    resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
+    names = opened.choose(detectors)
+    benchmark = Benchmark(opened, chosen, partial, Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None)
     target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
-    scored(opened, opened.choose(detectors), chosen, partial, target, as_json, resamples, address, own_metrics)
-
-
-def scored(
-    opened: Store,
-    names: list[str],
-    chosen: ScoreSettings,
-    partial: bool,
-    target: tuple[Folder, str],
-    as_json: bool,
-    resamples: Bootstrap | None = None,
-    address: str | None = None,
-    metrics: Sequence[CustomMetric] = (),
-) -> None:
-    """Score (on a cluster, where there is one), write and show."""
-    from saod_ray.api import score_benchmark
-    from saod_ray.report.results import encoded
-    from saod_ray.score.benchmark import Benchmark
-
     with terminal.progress(f"scoring {', '.join(names)}") as progress:
-        if address is not None:
-            from saod_ray.engine.cluster import connected
-            from saod_ray.engine.scoring import score_ahead
+        scored = score_to_files(benchmark, names, target, metrics=own_metrics, address=address, progress=progress)
+    print_results(scored, as_json)
 
-            with connected(address):
-                score_ahead(opened, names, chosen, partial, resamples, progress)
-        benchmark = Benchmark(opened, chosen, partial, resamples)
-        value, scored = score_benchmark(benchmark, names, metrics, progress)
-    text = encoded(value)
-    folder, file = target
-    folder.put_if_other(file, text)
-    for name, entry in scored.items():
-        folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
+
+def print_results(scored: ScoredStore, as_json: bool) -> None:
+    """The leaderboard, or results.json."""
     if as_json:
-        click.echo(text, nl=False)
+        click.echo(scored.text, nl=False)
         return
-    _print_results(value, f"{folder.uri.rstrip('/')}/{file}")
-
-
-def _print_results(results: BenchmarkResult, path: str) -> None:
     from saod_ray.report.table import result_table
 
-    console = terminal.stdout()
-    console.print(result_table(results))
-    for name, result in results.detectors.items():
+    terminal.stdout().print(result_table(scored.results))
+    for name, result in scored.results.detectors.items():
         failed = {split: counts.failed for split, counts in result.coverage.items() if counts.failed}
         missing = {split: counts.missing_count for split, counts in result.coverage.items() if counts.missing_count}
         for what, counts in (("failed", failed), ("missing", missing)):
             if counts:
                 listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
                 click.echo(f"{name}: images {what}: {listed}.", err=True)
-    click.echo(f"All results: {path}", err=True)
+    click.echo(f"All results: {scored.path}", err=True)
 
 
 @click.command()
@@ -158,17 +122,11 @@ def report(
     from saod_ray.data.images import ImageLimits
     from saod_ray.files import check_target
     from saod_ray.store.store import Store
+    from saod_ray.workflow import write_report
 
     if out is not None:
         check_target(out)
-    click.echo(reported(Store.open(store), out, data, figures, ImageLimits(max_pixels, follow_links)))
-
-
-def reported(
-    opened: Store, out: Path | None, data: str | None, figures: Path | None, limits: ImageLimits | None = None
-) -> str:
-    """Write the report and say where it is."""
-    from saod_ray.api import write_report
-
+    limits = ImageLimits(max_pixels, follow_links)
     with terminal.progress("making the report") as progress:
-        return write_report(opened, out, data, figures, progress, limits)
+        path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
+    click.echo(path)

@@ -48,6 +48,11 @@ class Drawn:
     things: tuple[Thing, ...]
 
 
+def is_missing(root: str) -> bool:
+    """Whether the scenes have not been drawn below `root`."""
+    return not Folder(root).exists("shapes/made.json")
+
+
 def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = None) -> bool:
     """Write the scenes below ROOT/shapes; False when they are there already.
 

@@ -19,7 +19,7 @@ from saod_ray.engine.attempts import Snapshot
 from saod_ray.engine.pipeline import PipelineOptions, Problem
 from saod_ray.errors import SaodError
 
-POLL = 0.5  # seconds between looks at the attempt log
+POLL = 1.0  # seconds between looks at the attempt log
 FIRST_WAIT, LATER_WAITS = 30.0, 300.0  # seconds without progress before the first message, and between later ones
 STOPPING = "Stopping after the units in flight; press Ctrl-C again to quit now."
 

@@ -1,0 +1,338 @@
+"""What a user asks for as a whole: run detectors into a store, score a store, write its report.
+
+The Python API and the command line both call this; it prints nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from saod_ray.errors import SaodError
+
+if TYPE_CHECKING:
+    from saod_ray.config import UseCase
+    from saod_ray.data.images import ImageLimits
+    from saod_ray.engine.estimate import Estimate
+    from saod_ray.engine.failures import FailureBudget
+    from saod_ray.engine.job import Job
+    from saod_ray.engine.plan import Plan
+    from saod_ray.engine.resources import ResourceOptions
+    from saod_ray.engine.workers import Receipt
+    from saod_ray.files import Folder
+    from saod_ray.score.benchmark import Benchmark, Scored
+    from saod_ray.score.metrics import CustomMetric
+    from saod_ray.score.results import BenchmarkResult
+    from saod_ray.store.store import Store
+
+Progress = Callable[[int, int], None]  # done, total
+LaneProgress = Callable[[str, int], None]  # a detector or "decoding", and so many images more
+logger = logging.getLogger("saod_ray")
+
+
+# scoring and reporting ----------------------------------------------------------------------------------------------
+
+
+class ScoredStore(NamedTuple):
+    """A scoring that was written to files."""
+
+    results: BenchmarkResult
+    path: str  # of results.json
+    text: str  # its content
+
+
+def score_benchmark(
+    benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
+) -> tuple[BenchmarkResult, dict[str, Scored]]:
+    """The results of some detectors, and what they were assembled from."""
+    from saod_ray.report.results import results
+
+    scored = benchmark.score(names, progress)
+    if metrics:
+        from saod_ray.score.custom import with_metrics
+
+        scored = with_metrics(benchmark, scored, metrics)
+    assembled = results(benchmark.store, benchmark.settings, scored, benchmark.partial, benchmark.resamples)
+    return assembled, scored
+
+
+def score_to_files(
+    benchmark: Benchmark,
+    names: Sequence[str],
+    target: tuple[Folder, str],
+    *,
+    metrics: Sequence[CustomMetric] = (),
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> ScoredStore:
+    """Score detectors, on a cluster where there is an address, and write the results and the self-aware detectors."""
+    from saod_ray.report.results import encoded
+
+    if address is not None:
+        from saod_ray.engine.cluster import connected
+        from saod_ray.engine.scoring import score_ahead
+
+        with connected(address):
+            score_ahead(
+                benchmark.store, list(names), benchmark.settings, benchmark.partial, benchmark.resamples, progress
+            )
+    results, scored = score_benchmark(benchmark, names, metrics, progress)
+    text = encoded(results)
+    folder, file = target
+    folder.put_if_other(file, text)
+    for name, entry in scored.items():
+        folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
+    return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", text)
+
+
+def write_report(
+    store: Store,
+    out: Path | None = None,
+    data: str | None = None,
+    figures: Path | None = None,
+    *,
+    progress: Progress | None = None,
+    limits: ImageLimits | None = None,
+) -> str:
+    """Write the report of a scored store, and return its path."""
+    from saod_ray.data.images import OTHERS_IMAGES
+    from saod_ray.files import Folder
+
+    room = report_room()
+    gathered = room.data.gather(store, progress)
+    experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
+    content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
+    for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
+        Folder(str(figures)).put_if_other(name, file)
+    folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
+    folder.put_if_other(target, content)
+    return folder.shown(target) if out is None else str(out)
+
+
+class _ReportRoom:
+    """The modules that draw; they need the optional packages of `saod-ray[report]`."""
+
+    def __init__(self) -> None:
+        from saod_ray.experiment.showing import stored
+        from saod_ray.report import data, figures, page
+
+        self.data, self.figures, self.page, self.stored = data, figures, page, stored
+
+
+def report_room() -> _ReportRoom:
+    """The modules that draw, or one sentence on what to install."""
+    try:
+        return _ReportRoom()
+    except ModuleNotFoundError as error:
+        message = f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`."
+        raise SaodError(message) from error
+
+
+# running ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run does; the defaults are those of `saod-ray run`, whose help explains each."""
+
+    use_case: str = "shapes"
+    detectors: str = "all"
+    store: str | None = None
+    data: str | None = None
+    weights: str | None = None
+    limit: int | None = None
+    seed: int = 0
+    address: str | None = None
+    actors: tuple[int, int] | None = None  # at least, at most
+    group: int | None = None
+    gpus_per_actor: float | None = None
+    batch_size: int = 1
+    unit_images: int = 128
+    max_pixels: int | None = None
+    follow_links: bool = False
+    max_errors: float = 0.01
+    bootstrap: int = 200
+    with_val_shift: bool = False
+    retry_failed: bool = False
+    replace: bool = False
+
+    @property
+    def resources(self) -> ResourceOptions:
+        """How the run is spread over a cluster."""
+        from saod_ray.engine.resources import ResourceOptions
+
+        return ResourceOptions(self.actors, self.group, self.gpus_per_actor, self.batch_size, self.unit_images)
+
+
+class RunEvents:
+    """What a run tells whoever started it. Here it goes to the `saod_ray` logger; override what you want to show."""
+
+    def on_plan(self, summary: str) -> None:
+        """What there is to do, as text."""
+        logger.info(summary)
+
+    def on_estimates(self, estimates: Sequence[Estimate]) -> None:
+        """What it takes, per detector, before anything is detected."""
+
+    def on_message(self, message: str) -> None:
+        """What the run waits for, which processes died, that it stops."""
+        logger.warning(message)
+
+    def on_results(self, scored: ScoredStore) -> None:
+        """The results are written."""
+
+    def detecting(self, images: dict[str, int]) -> AbstractContextManager[LaneProgress]:
+        """Entered while detectors run; `images` has how many each of them, and decoding, has before it."""
+        return nullcontext(lambda lane, count: None)
+
+    def working(self, title: str) -> AbstractContextManager[Progress]:
+        """Entered while something else takes time."""
+        return nullcontext(lambda done, total: None)
+
+
+class RunOutcome(NamedTuple):
+    """How a run ended."""
+
+    store: Store
+    results: BenchmarkResult
+    is_trial: bool  # a limit left detectors incomplete: nothing but STORE/trial was written besides detections
+    report: str | None  # its path, if one was written
+    has_failed_images: bool
+
+
+class BenchmarkRun:
+    """A run, planned: look at it, estimate it, carry it out."""
+
+    def __init__(self, options: RunOptions, events: RunEvents | None = None, *, store: str | None = None) -> None:
+        """Plan. `store` is used instead of the one in the options, for plans that must not write there."""
+        from saod_ray.config import UseCase
+        from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
+        from saod_ray.detect.registry import weights_folder
+        from saod_ray.engine import plan as planning
+        from saod_ray.engine.job import Job
+
+        self._options, self._events = options, events or RunEvents()
+        case = UseCase.load(options.use_case, options.data)
+        self._draw(case)
+        self.job: Job = Job.from_use_case(
+            case,
+            store or options.store or f"runs/{case.name}",
+            options.detectors,
+            weights_folder(options.weights),
+            seed=options.seed,
+            batch_size=options.batch_size,
+            limits=ImageLimits(options.max_pixels or OTHERS_IMAGES.max_pixels, options.follow_links),
+        )
+        plan_options = planning.PlanOptions(
+            options.limit, options.retry_failed, options.with_val_shift, options.replace
+        )
+        self.plan: Plan = self.job.plan(options.unit_images, plan_options)
+        groups = options.resources.groups(self.plan.busy_detectors)
+        self._events.on_plan(planning.summary(self.plan, groups))
+
+    def estimates(self, *, probe: bool = False, price: float | None = None) -> list[Estimate]:
+        """What the plan takes, per detector; `probe` measures the detectors here, `price` is per actor-hour."""
+        from saod_ray.engine.estimate import estimate
+
+        return estimate(self.job, self.plan, probe, price)
+
+    def carry_out(self) -> RunOutcome:
+        """Detect what is missing, score, and write the report."""
+        from saod_ray.engine import plan as planning
+        from saod_ray.engine.failures import FailureBudget
+
+        job = self.job
+        budget = FailureBudget(self.plan, self._options.max_errors)
+        if self.plan.units:
+            self._detect(budget)
+        else:
+            planning.discard(job.store, self.plan.stale)  # other pages have the same images
+        job.compact()
+        job.refuse_mixture()
+        budget.refuse_too_many()
+        results, is_trial = self._score()
+        report = None if is_trial else self._report()
+        has_failed = any(budget.failed.values()) or bool(job.failed_images())
+        return RunOutcome(job.store, results, is_trial, report, has_failed)
+
+    def _draw(self, case: UseCase) -> None:
+        """Draw the scenes of a use case that is made here, unless they are there."""
+        if case.made_by is None:
+            return
+        from saod_ray.data import shapes
+
+        if shapes.is_missing(case.root):
+            with self._events.working("drawing scenes") as progress:
+                shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
+
+    def _detect(self, budget: FailureBudget) -> None:
+        """Do what is planned, and leave a record of it in the store."""
+        from saod_ray.engine.cluster import connected
+        from saod_ray.engine.journal import Journal
+
+        options, plan, events = self._options, self.plan, self._events
+        events.on_estimates(self.estimates())
+        resources = options.resources
+        arguments = {name: getattr(options, name) for name in ("use_case", "detectors", "limit", "seed")}
+        journal = Journal(self.job.store, plan, {**arguments, **resources._asdict()})
+        groups = resources.groups(plan.busy_detectors)
+        lanes = {"decoding": sum(plan.images_to_prepare(group) for group in groups)}
+        lanes |= {name: plan.missing[name] for name in plan.busy_detectors}
+        with journal.stage("detecting"), connected(options.address), events.detecting(lanes) as progress:
+            from saod_ray.engine.driver import Callbacks
+            from saod_ray.engine.run import Run
+
+            def on_receipt(receipt: Receipt) -> None:
+                journal.note(receipt)
+                budget.count(receipt)
+                progress(receipt.detector, receipt.images)
+
+            def on_message(message: str) -> None:
+                journal.log(message)
+                events.on_message(message)
+
+            run = Run(self.job, plan, resources, may_grow=options.address is not None)
+            journal.statistics = run.statistics
+            run.detect(on_receipt, Callbacks(lambda images: progress("decoding", images), on_message))
+        journal.close("done")
+
+    def _score(self) -> tuple[BenchmarkResult, bool]:
+        """The results, and whether they are those of a trial."""
+        from saod_ray.report.diff import last_settings
+        from saod_ray.score.benchmark import Benchmark
+        from saod_ray.score.bootstrap import Bootstrap
+
+        job, options = self.job, self._options
+        scope = job.scope(options.limit is not None)
+        folder = job.store.folder.below("trial") if scope.is_trial else job.store.folder
+        resamples = Bootstrap(options.bootstrap, 0) if options.bootstrap else None
+        benchmark = Benchmark(job.store, last_settings(job.store), scope.is_partial, resamples)
+        with self._events.working(f"scoring {', '.join(scope.detectors)}") as progress:
+            target = (folder, "results.json")
+            scored = score_to_files(benchmark, scope.detectors, target, address=options.address, progress=progress)
+        self._events.on_results(scored)
+        return scored.results, scope.is_trial
+
+    def _report(self) -> str | None:
+        """The report's path; None, and a message, where it cannot be written: the results are there."""
+        try:
+            with self._events.working("making the report") as progress:
+                return write_report(self.job.store, data=self.job.case.root, progress=progress)
+        except SaodError as error:
+            self._events.on_message(f"There is no report: {error}")
+            return None
+
+
+@contextmanager
+def planning_store(uri: str) -> Iterator[str]:
+    """Where to plan without writing: the store if it has detections, else a place that goes afterwards."""
+    from tempfile import TemporaryDirectory
+
+    from saod_ray.store.store import Store
+
+    with TemporaryDirectory(prefix="saod-ray-") as folder:
+        yield uri if Store(uri).detectors() else folder

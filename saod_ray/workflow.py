@@ -42,7 +42,7 @@ class ScoredStore(NamedTuple):
 
     results: BenchmarkResult
     path: str  # of results.json
-    text: str  # its content
+    content: bytes  # of that file
 
 
 def score_benchmark(
@@ -77,16 +77,14 @@ def score_to_files(
         from saod_ray.engine.scoring import score_ahead
 
         with connected(address):
-            score_ahead(
-                benchmark.store, list(names), benchmark.settings, benchmark.partial, benchmark.resamples, progress
-            )
+            score_ahead(benchmark, list(names), progress)
     results, scored = score_benchmark(benchmark, names, metrics, progress)
-    text = encoded(results)
+    content = encoded(results)
     folder, file = target
-    folder.put_if_other(file, text)
+    folder.put_if_other(file, content)
     for name, entry in scored.items():
         folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
-    return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", text)
+    return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", content)
 
 
 def write_report(

@@ -87,7 +87,7 @@ def score(
 def print_results(scored: ScoredStore, as_json: bool) -> None:
     """The leaderboard, or results.json."""
     if as_json:
-        click.echo(scored.text, nl=False)
+        click.echo(scored.content, nl=False)
         return
     from saod_ray.report.table import result_table
 

@@ -20,17 +20,13 @@ PATIENCE = 180.0  # seconds without a finished task, after which the driver comp
 
 
 def score_ahead(
-    store: Store,
-    detectors: Sequence[str],
-    settings: ScoreSettings,
-    partial: bool,
-    resamples: Bootstrap | None,
-    progress: Callable[[int, int], None],
+    benchmark: Benchmark, detectors: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Score on the connected cluster; a scoring with the same settings then reads all of it from the cache.
 
     Nothing depends on it: whoever scores computes what is missing, so lost tasks are ignored and slow ones given up.
     """
+    store, settings = benchmark.store, benchmark.settings
     for source in ("val", "id", "ood"):
         ground_truth(store, source)  # once, before all tasks need it
     shard_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_shard)
@@ -41,7 +37,10 @@ def score_ahead(
     done, total = 0, len(units) + len(detectors)
     for calls in (
         [shard_task.remote(store.absolute, *unit, settings) for unit in units],
-        [detector_task.remote(store.absolute, name, settings, partial, resamples) for name in detectors],
+        [
+            detector_task.remote(store.absolute, name, settings, benchmark.partial, benchmark.resamples)
+            for name in detectors
+        ],
     ):
         while calls:
             ready, calls = ray.wait(calls, num_returns=1, timeout=PATIENCE, fetch_local=False)
@@ -50,7 +49,9 @@ def score_ahead(
                     ray.cancel(call)
                 return
             _refuse_what_scoring_refuses(ready[0])
-            progress(done := done + 1, total)
+            done += 1
+            if progress:
+                progress(done, total)
 
 
 def _refuse_what_scoring_refuses(call: Any) -> None:

@@ -29,7 +29,7 @@ def test_a_run_from_python_ends_with_results(tmp_path, monkeypatch) -> None:
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(saod.SaodError, match="no option 'btach_size' .did you mean 'batch_size'"):
+    with pytest.raises(saod.SaodError, match=r"no option 'btach_size' .did you mean 'batch_size'"):
         saod.run("shapes", "atss", btach_size=2)
     with pytest.raises(saod.SaodError, match="is not a path"):
         saod.run(use_case=3)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_nothing_is_left_to_do(store, tmp_path) -> None:
     shutil.copytree(store, tmp_path / "other")
     told: list[tuple[int, int]] = []
     opened = Store.open(str(store))
-    score_ahead(opened, ["toy"], ScoreSettings(), False, None, lambda done, total: told.append((done, total)))
+    score_ahead(Benchmark(opened, ScoreSettings()), ["toy"], lambda done, total: told.append((done, total)))
     shards = sum(len(opened.shards("toy", split)) for split in opened.splits)
     assert shards > 2 * len(opened.splits) and told == [(k + 1, shards + 1) for k in range(shards + 1)]
     shutil.rmtree(store / "detections")  # so that nothing can be computed from them
@@ -45,7 +45,7 @@ def test_nothing_is_left_to_do(store, tmp_path) -> None:
 def test_what_scoring_refuses_is_refused(store) -> None:
     next((store / "ledger" / "toy" / "id").iterdir()).unlink()
     with pytest.raises(SaodError, match=r"id \(240 images\) missing"):
-        score_ahead(Store.open(str(store)), ["toy"], ScoreSettings(), False, None, lambda done, total: None)
+        score_ahead(Benchmark(Store.open(str(store)), ScoreSettings()), ["toy"])
 
 
 def test_tasks_that_hang_are_given_up(store, tmp_path, monkeypatch) -> None:
@@ -61,7 +61,7 @@ def test_tasks_that_hang_are_given_up(store, tmp_path, monkeypatch) -> None:
                 stopped.append(process)
 
     try:
-        score_ahead(Store.open(str(store)), ["toy"], ScoreSettings(), False, None, freeze)
+        score_ahead(Benchmark(Store.open(str(store)), ScoreSettings()), ["toy"], freeze)
     finally:
         for process in stopped:
             process.kill()  # a stopped process would be given later tasks

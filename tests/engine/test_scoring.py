@@ -15,8 +15,8 @@ from saod_ray.config import ScoreSettings
 from saod_ray.engine import scoring
 from saod_ray.engine.cluster import connected
 from saod_ray.engine.scoring import score_ahead
-from saod_ray.score.benchmark import Benchmark
 from saod_ray.errors import SaodError
+from saod_ray.score.benchmark import Benchmark
 from saod_ray.store.store import Store
 
 

@@ -34,7 +34,9 @@ from saod_ray.engine.attempts import DEFAULT_HANG, FATAL, AttemptLog, Guard, Han
 from saod_ray.store.units import Unit
 
 UNITS_PER_ACTOR = 2  # one in hand, and the next one on its way
-MAX_BLOCKS = 4096  # beyond it one task prepares several units in turn, or the driver would spend its time on tasks
+MIN_STORE_BYTES = 64 * 2**20  # where units are so small that the overhead of tasks would count as theirs
+# tasks that prepare units: each costs the driver as much as a few images; beyond these limits one prepares several units
+MIN_TASKS, MAX_TASKS, IMAGES_PER_TASK = 64, 4096, 32
 
 
 class UnitRequest(NamedTuple):
@@ -80,6 +82,8 @@ class UnitList:
 
     def __init__(self, units: Sequence[UnitRequest]) -> None:
         self._count = len(units)
+        images = sum(len(unit.images) for unit in units)
+        self.tasks = min(len(units), MAX_TASKS, max(MIN_TASKS, images // IMAGES_PER_TASK))
         self._ref = ray.put(pa.array(map(pickle.dumps, units), pa.large_binary()))
 
     def __len__(self) -> int:
@@ -111,7 +115,7 @@ class PipelineOptions:
     @property
     def object_store_bytes(self) -> int:
         """How much of Ray's object store units may fill; Ray Data leaves about a third of it free."""
-        return int(self.unit_bytes * 2 * UNITS_PER_ACTOR * self.actors[1])
+        return max(MIN_STORE_BYTES, int(self.unit_bytes * 2 * UNITS_PER_ACTOR * self.actors[1]))
 
 
 @contextmanager
@@ -158,15 +162,16 @@ def build(units: UnitList, worker: type, config: Any, log: Any, options: Pipelin
     guard = Guard(log, options.hang)
     low, high = options.actors
     prepare_task: Any = prepare_units  # Ray's types know functions of one argument only
-    blocks = min(len(units), MAX_BLOCKS)
     with DataContext.current(_context(options)):
         return (
-            # with the same CPUs, so that Ray Data runs it in the tasks that prepare
-            ray.data.read_datasource(UnitSource(len(units)), override_num_blocks=blocks, num_cpus=options.prepare_cpus)
+            # with the same CPUs, and a map without a batch size: Ray Data then runs both in the same tasks
+            ray.data.read_datasource(
+                UnitSource(len(units)), override_num_blocks=units.tasks, num_cpus=options.prepare_cpus
+            )
             .map_batches(
                 prepare_task,
                 fn_args=(units, guard, options.prepare),
-                batch_size=1,
+                batch_size=None,
                 batch_format="pyarrow",
                 num_cpus=options.prepare_cpus,
             )
@@ -198,10 +203,13 @@ def _context(options: PipelineOptions) -> DataContext:
     return context
 
 
-def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, options: PrepareOptions) -> pa.Table:
-    """Prepare the images of one unit; runs as a task, once for all detectors."""
-    (number,) = batch["number"].to_pylist()
-    request = units[number]
+def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, options: PrepareOptions) -> Iterator[pa.Table]:
+    """Prepare the images of units, one after the other; runs as a task, once for all detectors."""
+    for number in batch["number"].to_pylist():
+        yield _prepare_unit(number, units[number], guard, options)
+
+
+def _prepare_unit(number: int, request: UnitRequest, guard: Guard, options: PrepareOptions) -> pa.Table:
     unit = request.unit
     task = f"images {unit.name} of {unit.split}"
     history = guard.begin(task)

@@ -308,7 +308,10 @@ def test_an_image_that_ends_the_process_that_decodes_it(data, tmp_path, monkeypa
             return prepare(options, requests, severity)
 
         pipeline.prepare = prepared
-        return pipeline.prepare_units(batch, units, guard, options)
+        try:
+            yield from pipeline.prepare_units(batch, units, guard, options)
+        finally:
+            pipeline.prepare = prepare  # Ray keeps the process for other tasks
 
     monkeypatch.setattr(pipeline, "prepare_units", prepare_units)
     done(job(data, tmp_path / "store", {"a": {}}), hang=HangLimit(4.0, 0.5))

@@ -102,7 +102,7 @@ def write_report(
 
     room = report_room()
     gathered = room.data.gather(store, progress)
-    experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
+    experiments = room.stored(gathered.benchmark, room.figures.initial_choice(gathered))
     content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
     for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
         Folder(str(figures)).put_if_other(name, file)

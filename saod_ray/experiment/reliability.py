@@ -30,7 +30,7 @@ def _splits(context: ExperimentContext, detector: str) -> list[str]:
 def _edges(context: ExperimentContext) -> Array:
     """The bins that all detectors share."""
     pairs = [(name, split) for name in _chosen(context)[0] for split in _splits(context, name)]
-    return acceptance.edges({f"{name} {split}": context.uncertainty(name, split)[1] for name, split in pairs})
+    return acceptance.bin_edges({f"{name} {split}": context.uncertainty(name, split)[1] for name, split in pairs})
 
 
 def _bins(context: ExperimentContext) -> list[str]:
@@ -51,7 +51,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     for detector in chosen:
         for split in _splits(context, detector):
             _, values = context.uncertainty(detector, split)
-            where = acceptance.bin_of(values, edges)
+            where = acceptance.bin_indices(values, edges)
             shares = np.bincount(where, minlength=acceptance.BINS + 1) / max(len(values), 1)
             yield Row((detector, split, "images"), tuple(shares.tolist()))
             if split != "ood":
@@ -97,14 +97,14 @@ def _binned(outcome: Outcome, edges: Array) -> dict[str, list[ChartRow]]:
 
 
 def _diagrams(context: ExperimentContext) -> dict[str, list[ChartRow]]:
-    from saod_ray.report.figures import packed
+    from saod_ray.report.figures import pack_bins
 
     out: dict[str, list[ChartRow]] = {"before": [], "after": []}
     for detector in _chosen(context)[0]:
         evaluation = context.evaluation(detector, "id")
         before = statistics_before(evaluation, context.benchmark)
         for stage, sums in (("before", before), ("after", evaluation.sums().statistics())):
-            out[stage].append({"detector": detector, "class": "", **packed(pooled_reliability(sums))})
+            out[stage].append({"detector": detector, "class": "", **pack_bins(pooled_reliability(sums))})
     return out
 
 

@@ -14,11 +14,10 @@ from saod_ray.experiment import NAMES
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Outcome, Value, key_of, read
 from saod_ray.report import export
-from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, percent, words
-from saod_ray.report.cells import number as plain
+from saod_ray.report.cells import Cell, Header, Sheet, count_cell, number_cell, paper_note, percent_cell, text_cell
 from saod_ray.report.charts import IS_CHOSEN, Choice
 from saod_ray.report.experiments import Experiments, Section
-from saod_ray.report.figures import Figure, finished, picture
+from saod_ray.report.figures import Figure, apply_page_style, render_svg
 from saod_ray.report.results import read_results
 from saod_ray.score.benchmark import Benchmark
 
@@ -31,13 +30,13 @@ def sheet(outcome: Outcome) -> Sheet:
     """The outcome as a table; where rows are detectors and nothing else, the best of each column is in bold."""
     units = {column.unit for column in outcome.columns}
     caption = f"{outcome.name} ({outcome.paper}), {outcome.use_case}{', in %' if units == {'%'} else ''}"
-    heads = [Head(title, is_number=False) for title in outcome.heads]
-    heads += [Head(_title(column, units)) for column in outcome.columns]
+    heads = [Header(title, is_number=False) for title in outcome.heads]
+    heads += [Header(_title(column, units)) for column in outcome.columns]
     best = [_best(outcome, column) for column in outcome.columns]
     printed = outcome.printed or [[None] * len(outcome.columns)] * len(outcome.rows)
     rows = []
     for row, beside in zip(outcome.rows, printed, strict=True):
-        cells = [words(head, is_head=not k) for k, head in enumerate(row.heads)]
+        cells = [text_cell(head, is_header=not k) for k, head in enumerate(row.heads)]
         for column, value, theirs, first in zip(outcome.columns, row.values, beside, best, strict=True):
             cells.append(_cell(column, value, theirs, value is not None and value == first))
         rows.append(cells)
@@ -59,9 +58,9 @@ def _best(outcome: Outcome, column: Column) -> Value:
 
 def _cell(column: Column, value: Value, printed: Value, is_best: bool) -> Cell:
     if column.unit == "%":
-        return percent(value, is_best, beside_paper(value, printed))
-    cell = count(value) if isinstance(value, int) else plain(value)
-    return replace(cell, best=is_best, notes=() if printed is None else (f"paper {printed:g}",))
+        return percent_cell(value, is_best=is_best, notes=paper_note(value, printed))
+    cell = count_cell(value) if isinstance(value, int) else number_cell(value)
+    return replace(cell, is_best=is_best, notes=() if printed is None else (f"paper {printed:g}",))
 
 
 def blocks(outcome: Outcome, width: int) -> list[Table]:
@@ -71,7 +70,7 @@ def blocks(outcome: Outcome, width: int) -> list[Table]:
     heads = _shortened([_width(outcome, made, k) for k in range(many)], width * 3 // 5)
     parts: list[list[int]] = []
     taken = width
-    for number in range(many, len(made.heads)):
+    for number in range(many, len(made.headers)):
         wanted = _width(outcome, made, number) + GAP
         if taken + wanted > width:
             parts.append([])
@@ -82,7 +81,7 @@ def blocks(outcome: Outcome, width: int) -> list[Table]:
 
 
 def _width(outcome: Outcome, made: Sheet, number: int) -> int:
-    texts = [made.heads[number].title, *(row[number].text for row in made.rows)]
+    texts = [made.headers[number].title, *(row[number].text for row in made.rows)]
     if outcome.printed:
         k = number - len(outcome.heads)
         texts += [_printed(row[k]) for row in outcome.printed] if k >= 0 else [PAPER] * (number == 0)
@@ -101,13 +100,13 @@ def _block(outcome: Outcome, made: Sheet, heads: list[int], columns: list[int], 
     """Some columns; the paper's values have a row of their own below those they stand beside."""
     title = Text(made.caption, "italic") if is_first else None
     table = Table(title=title, title_justify="left", pad_edge=False, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for head, limit in zip(made.heads, heads, strict=False):
+    for head, limit in zip(made.headers, heads, strict=False):
         table.add_column(Text(head.title), overflow="fold", max_width=limit)
     for number in columns:
-        table.add_column(Text(made.heads[number].title), justify="right", no_wrap=True)
+        table.add_column(Text(made.headers[number].title), justify="right", no_wrap=True)
     for k, row in enumerate(made.rows):
         cells = [*row[: len(heads)], *(row[number] for number in columns)]
-        table.add_row(*(Text(cell.text, "bold" if cell.best else "") for cell in cells))
+        table.add_row(*(Text(cell.text, "bold" if cell.is_best else "") for cell in cells))
         beside = [outcome.printed[k][number - len(heads)] for number in columns] if outcome.printed else []
         if any(value is not None for value in beside):
             table.add_row(PAPER, *[""] * (len(heads) - 1), *map(_printed, beside), style="dim")
@@ -148,8 +147,8 @@ def figures(outcome: Outcome, start: Choice) -> dict[str, Figure]:
     for name, spec in outcome.charts.items():
         fixed = "facet" in spec or "width" in spec
         caption = str(spec.get("description", outcome.name))
-        whole = finished(spec, start, None if fixed else HEIGHT)
-        out[name] = Figure(name, caption, whole, picture(name, whole))
+        whole = apply_page_style(spec, start, None if fixed else HEIGHT)
+        out[name] = Figure(name, caption, whole, render_svg(name, whole))
     return out
 
 
@@ -159,7 +158,7 @@ def figure_files(outcome: Outcome, context: ExperimentContext) -> Iterator[tuple
     detectors = list(dict.fromkeys(row.heads[0] for row in outcome.rows))
     choices = [Choice(name, _threshold(context, name)) for name in (detectors if is_chosen else detectors[:1])]
     for each in figures(outcome, choices[0]).values():
-        yield from export.files_of(each, choices)
+        yield from export.chart_files(each, choices)
 
 
 def _threshold(context: ExperimentContext, detector: str) -> float | None:

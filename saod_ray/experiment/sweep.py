@@ -62,8 +62,8 @@ def drawn_over_steps(outcome: Outcome, title: str, caption: str) -> dict[str, Sp
     points = []
     for detector, step, values in ((*row.heads, row.values) for row in outcome.rows):
         of = dict(zip([column.title for column in outcome.columns], values, strict=True))
-        points.append({"detector": detector, "x": step, "many": of["det/img"]})
-        points += [{"detector": detector, "x": step, "figure": name, "value": of[name]} for name in figures]
+        points.append({"detector": detector, "x": step, "per_image": of["det/img"]})
+        points += [{"detector": detector, "x": step, "metric": name, "value": of[name]} for name in figures]
     steps = list(dict.fromkeys(row.heads[1] for row in outcome.rows))
     chart = charts.curves(points, title, figures, steps)
     return {outcome.name: chart.properties(description=caption).to_dict()}

@@ -37,7 +37,7 @@ def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
 
     figures = [column.title for column in outcome.columns]
     points = [
-        {"detector": row.heads[0], "x": float(row.heads[1]), "figure": name, "value": value}
+        {"detector": row.heads[0], "x": float(row.heads[1]), "metric": name, "value": value}
         for row in outcome.rows
         for name, value in zip(figures, row.values, strict=True)
     ]

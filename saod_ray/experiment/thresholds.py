@@ -63,7 +63,7 @@ def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
     out = {}
     for name, title in titles.items():
         points = [
-            {"detector": row.heads[0], "x": row.values[0], "figure": figure, "value": value}
+            {"detector": row.heads[0], "x": row.values[0], "metric": figure, "value": value}
             for row in outcome.rows
             if row.heads[1] == name
             for figure, value in zip(METRICS, row.values[1:], strict=True)

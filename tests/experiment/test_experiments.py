@@ -26,7 +26,7 @@ from saod_ray.experiment.experiment import Experiment, Outcome, perform, read
 from saod_ray.experiment.showing import stored
 from saod_ray.report import page
 from saod_ray.report.data import gather
-from saod_ray.report.figures import chosen_first
+from saod_ray.report.figures import initial_choice
 from saod_ray.score.lrp import best_prefix
 from saod_ray.score.matching import greedy
 from saod_ray.score.order import class_order
@@ -351,15 +351,15 @@ def test_one_command_writes_table_and_figures(context, tmp_path) -> None:
 
 def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(context) -> None:
     assert saod_ray("score", context.store.uri).returncode == 0
-    gathered = gather(Store.open(context.store.uri))
-    known = gathered.benchmark, chosen_first(gathered)
+    report_data = gather(Store.open(context.store.uri))
+    known = report_data.benchmark, initial_choice(report_data)
     perform(find("ood-subsets"), context)
     assert [each.name for each in stored(*known).sections] == ["ood-subsets"]
     perform(find("ood-subsets"), ExperimentContext(context.store, context.settings, ["atss"]))
     left = stored(*known)
     assert (left.sections, left.stale) == ((), ("ood-subsets",))
-    text = page.report(gathered, None, left).decode()
-    assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> makes them again" in text
+    text = page.report(report_data, None, left).decode()
+    assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> recomputes them" in text
 
 
 @pytest.mark.slow
@@ -373,17 +373,17 @@ def test_all_does_what_can_be_done_and_the_report_shows_it(context, tmp_path) ->
     assert names == sorted(set(NAMES) - {"improvements"})
     assert saod_ray("report", uri, "--out", tmp_path / "one.html").returncode == 0
     page_bytes = (tmp_path / "one.html").read_bytes()
-    gathered = gather(Store.open(uri))
-    shown = stored(gathered.benchmark, chosen_first(gathered))
-    assert page.report(gathered, None, shown) == page_bytes
+    report_data = gather(Store.open(uri))
+    shown = stored(report_data.benchmark, initial_choice(report_data))
+    assert page.report(report_data, None, shown) == page_bytes
     text = page_bytes.decode()
     for name in names:
         assert text.count(f'id="experiment-{name}"') == (name != "thresholds")  # its table is long
         assert text.count(f"<h3>{name}: ") == 1
     for name in ("oracle", "uncertainty", "top-k", "thresholds-u"):
         assert text.count(f'data-chart="{name}"') == 1 and text.count(f'data-spec="{name}"') == 1
-    assert "Left out" not in text
-    others = stored(gathered.benchmark.under(ScoreSettings(aggregate="min")), chosen_first(gathered))
+    assert "Omitted" not in text
+    others = stored(report_data.benchmark.under(ScoreSettings(aggregate="min")), initial_choice(report_data))
     assert others.sections == () and sorted(others.stale) == names
-    text = page.report(gathered, None, replace(others, sections=shown.sections[:1])).decode()
-    assert "Left out" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text
+    text = page.report(report_data, None, replace(others, sections=shown.sections[:1])).decode()
+    assert "Omitted" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text

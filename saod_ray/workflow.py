@@ -102,7 +102,7 @@ def write_report(
 
     room = report_room()
     gathered = room.data.gather(store, progress)
-    experiments = room.stored(gathered.benchmark, room.figures.initial_choice(gathered))
+    experiments = room.stored_experiments(gathered.benchmark, room.figures.initial_choice(gathered))
     content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
     for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
         Folder(str(figures)).put_if_other(name, file)
@@ -115,10 +115,10 @@ class _ReportRoom:
     """The modules that draw; they need the optional packages of `saod-ray[report]`."""
 
     def __init__(self) -> None:
-        from saod_ray.experiment.showing import stored
+        from saod_ray.experiment.render import stored_experiments
         from saod_ray.report import data, figures, page
 
-        self.data, self.figures, self.page, self.stored = data, figures, page, stored
+        self.data, self.figures, self.page, self.stored_experiments = data, figures, page, stored_experiments
 
 
 def report_room() -> _ReportRoom:

@@ -55,7 +55,7 @@ def experiment(
     for out in (csv, latex):
         if out is not None:
             check_target(out)
-    chosen = experiments.every() if name == "all" else [experiments.find(name)]
+    chosen = experiments.all_experiments() if name == "all" else [experiments.find(name)]
     outcomes, refused = _experiments(chosen, store, detectors, partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)
@@ -82,7 +82,7 @@ def _experiments(
     try:
         from saod_ray.experiment.context import ExperimentContext
         from saod_ray.experiment.experiment import perform
-        from saod_ray.experiment.showing import figure_files
+        from saod_ray.experiment.render import figure_files
     except ModuleNotFoundError as error:
         raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
     opened = Store.open(store)
@@ -106,7 +106,7 @@ def _experiments(
 
 
 def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> None:
-    from saod_ray.experiment.showing import sheet
+    from saod_ray.experiment.render import sheet
     from saod_ray.files import Folder
     from saod_ray.report import export
 
@@ -116,10 +116,10 @@ def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> Non
 
 
 def _print_experiment(outcome: Outcome) -> None:
-    from saod_ray.experiment.showing import blocks
+    from saod_ray.experiment.render import terminal_tables
 
     console = terminal.stdout()
-    for table in blocks(outcome, console.width):
+    for table in terminal_tables(outcome, console.width):
         console.print(table)
     click.echo(outcome.shows)
     for remark in outcome.remarks:
@@ -133,7 +133,7 @@ def _print_experiments(as_json: bool) -> None:
 
     from saod_ray import experiment as experiments
 
-    found = experiments.every()
+    found = experiments.all_experiments()
     if as_json:
         keys = ("name", "paper", "shows", "needs")
         click.echo(json.dumps([{key: getattr(each, key) for key in keys} for each in found], indent=1))

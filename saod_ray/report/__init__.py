@@ -1,4 +1,4 @@
-"""Reports: tables, charts and pictures in one HTML page.
+"""Reports: tables, charts, pictures and one HTML page.
 
 The package is also a function: `saod_ray.report(store)` is `saod_ray.api.report(store)`.
 """

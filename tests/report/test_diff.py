@@ -72,7 +72,7 @@ def test_differences_are_paired_over_resamples(stores) -> None:
     assert value["only_in"] == {"a": [], "b": ["e"]} and value["settings"] == {}
 
 
-def test_the_same_detections_differ_in_nothing_and_surely(stores) -> None:
+def test_swapping_the_detectors_changes_the_sign(stores) -> None:
     (pair,) = diff(stores[0].uri, stores[1].uri, "--bootstrap", 0)["pairs"]
     assert all(change(pair, path)["interval"] is None for path in PATHS)
     value = diff(stores[1].uri, "--detectors", "e,d", "--bootstrap", 50)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import altair as alt
 import msgspec
@@ -48,6 +48,15 @@ CONFIG: Spec = {
 }
 
 
+class ReportChart(NamedTuple):
+    """A chart of the report; one with a height (in pixels) fills its container's width."""
+
+    name: str
+    caption: str
+    chart: charts.Chart
+    height: int | None
+
+
 @dataclass(frozen=True)
 class Figure:
     """A named chart: its caption, its specification, and an SVG of its initial state."""
@@ -68,15 +77,15 @@ def figures(report_data: ReportData) -> dict[str, Figure]:
     return rendered
 
 
-def charts_by_name(report_data: ReportData) -> dict[str, tuple[charts.Chart, int | None]]:
-    """All charts that the report has data for, by name; a height means that the chart fills its container's width."""
-    return {name: (chart, height) for name, _, chart, height in _charts(report_data)}
+def charts_by_name(report_data: ReportData) -> dict[str, ReportChart]:
+    """All charts that the report has data for, by name."""
+    return {chart.name: chart for chart in _charts(report_data)}
 
 
-def standalone(chart: tuple[charts.Chart, int | None], report_data: ReportData, width: int) -> charts.Chart:
-    """A chart for a notebook, with the initial choices of the page and a fixed width in pixels."""
-    spec = apply_page_style(chart[0].to_dict(), initial_choice(report_data), chart[1])
-    if chart[1] is not None:
+def standalone(report_chart: ReportChart, report_data: ReportData, width: int) -> charts.Chart:
+    """A chart for a notebook, with the initial selections of the page and a fixed width in pixels."""
+    spec = apply_page_style(report_chart.chart.to_dict(), initial_choice(report_data), report_chart.height)
+    if report_chart.height is not None:
         spec["width"] = width
     spec["config"] = {**spec["config"], "background": "white"}
     text = json.dumps(spec).replace(charts.INK, "black")  # a notebook has no current colour
@@ -120,22 +129,24 @@ def render_svg(name: str, spec: Spec) -> str:
     return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', unique_id, svg)
 
 
-def _charts(report_data: ReportData) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
-    """Name, caption and chart; a height means that the chart fills its container's width."""
+def _charts(report_data: ReportData) -> Iterator[ReportChart]:
     results, tables = report_data.results, report_data.tables
     detectors = list(results.ranked())
     titles = [metric.title for metric in PARTS]
-    yield "parts", "DAQ and its components", charts.bars(_parts(results), titles, detectors), 240
+    yield ReportChart("parts", "DAQ and its components", charts.bars(_parts(results), titles, detectors), 240)
     yield from _uncertainty(report_data, detectors)
     severities = [(name, row) for name in detectors for row in tables[name].severities]
     for key, title in (("lrp", "LRP ↓"), ("laece", "LaECE ↓"), ("ap", "AP ↑"), ("accepted", "images accepted")):
         if len({row.severity for _, row in severities}) > 1:
             points = [{"detector": name, "severity": row.severity, key: getattr(row, key)} for name, row in severities]
-            yield f"severity-{key}", f"{title} over severity", charts.severity(points, key, title, detectors), 200
+            yield ReportChart(
+                f"severity-{key}", f"{title} over severity", charts.severity(points, key, title, detectors), 200
+            )
     cells = [{"detector": name, **_cell(row)} for name in detectors for row in tables[name].corruptions]
     if cells:
         height = 22 * len({row["corruption"] for row in cells})
-        yield "corruptions", "Corruption by severity: the selected detector and metric", charts.heat_map(cells), height
+        caption = "Corruption by severity: the selected detector and metric"
+        yield ReportChart("corruptions", caption, charts.heat_map(cells), height)
     yield from _calibration(report_data, detectors)
     for part, title in (("id", "ID"), ("shift", "domain shift")):
         rows = [
@@ -144,7 +155,7 @@ def _charts(report_data: ReportData) -> Iterator[tuple[str, str, charts.Chart, i
             for label, key in COMPONENTS.items()
         ]
         caption = f"LRP and its components on {title}"
-        yield f"components-{part}", caption, charts.bars(rows, list(COMPONENTS), detectors), 220
+        yield ReportChart(f"components-{part}", caption, charts.bars(rows, list(COMPONENTS), detectors), 220)
 
 
 def _parts(results: BenchmarkResult) -> charts.Rows:
@@ -159,7 +170,7 @@ def _cell(row: ShiftResult) -> charts.Row:
     return {key: getattr(row, key) for key in ("corruption", "severity", "images", "accepted", "ap", "laece", "lrp")}
 
 
-def _uncertainty(report_data: ReportData, detectors: list[str]) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
+def _uncertainty(report_data: ReportData, detectors: list[str]) -> Iterator[ReportChart]:
     tables = report_data.tables
     bins = [(name, row) for name in detectors for row in tables[name].histogram if row.low is not None]
     accuracy = [{"detector": name, **_without_bin(row)} for name in detectors for row in tables[name].bin_ap]
@@ -167,7 +178,7 @@ def _uncertainty(report_data: ReportData, detectors: list[str]) -> Iterator[tupl
     rows = [{"detector": name, **_without_bin(row)} for name, row in bins if row.split in splits]
     if rows:
         caption = "Images by uncertainty (bars), AP of the images in each bin (line), and the threshold (dashed)"
-        yield "uncertainty", caption, charts.histogram(rows, accuracy, splits), None
+        yield ReportChart("uncertainty", caption, charts.histogram(rows, accuracy, splits), None)
     curves = [
         {"detector": name, "k": k, "subset": point.subset, "fpr": point.fpr, "tpr": point.tpr}
         for name in detectors
@@ -176,9 +187,13 @@ def _uncertainty(report_data: ReportData, detectors: list[str]) -> Iterator[tupl
     subsets = list(dict.fromkeys(point.subset for name in detectors for point in tables[name].roc))
     if curves:
         overall = [row for row in curves if row["subset"] == subsets[0]]
-        yield "roc", f"ROC of ID against {subsets[0]}, by detector", charts.roc(overall, detectors, "detector"), 260
+        yield ReportChart(
+            "roc", f"ROC of ID against {subsets[0]}, by detector", charts.roc(overall, detectors, "detector"), 260
+        )
     if len(subsets) > 1:
-        yield "roc-subsets", "ROC by OOD subset: the selected detector", charts.roc(curves, subsets, "subset"), 260
+        yield ReportChart(
+            "roc-subsets", "ROC by OOD subset: the selected detector", charts.roc(curves, subsets, "subset"), 260
+        )
 
 
 def _without_bin(row: msgspec.Struct) -> charts.Row:
@@ -195,13 +210,15 @@ def reliability_rows(report_data: ReportData, detectors: list[str], stage: str) 
     ]
 
 
-def _calibration(report_data: ReportData, detectors: list[str]) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
+def _calibration(report_data: ReportData, detectors: list[str]) -> Iterator[ReportChart]:
     tables, bins = report_data.tables, report_data.results.settings.bins
     for stage in ("before", "after"):
         rows = reliability_rows(report_data, detectors, stage)
         if rows:
             caption = f"Reliability on ID {stage} calibration (bars; ticks: share of detections; dots: mean score)"
-            yield f"reliability-{stage}", caption, charts.reliability(rows, bins, f"score {stage} calibration"), 260
+            yield ReportChart(
+                f"reliability-{stage}", caption, charts.reliability(rows, bins, f"score {stage} calibration"), 260
+            )
     rows = [
         {
             "detector": name,
@@ -214,10 +231,14 @@ def _calibration(report_data: ReportData, detectors: list[str]) -> Iterator[tupl
         if curve.score
     ]
     if rows:
-        yield "calibrators", "The calibrators per class (the selected class on top)", charts.calibrators(rows), 260
+        yield ReportChart(
+            "calibrators", "The calibrators per class (the selected class on top)", charts.calibrators(rows), 260
+        )
     rows = [row for name in detectors for row in _thresholds(report_data, name)]
     if rows:
-        yield "oracle", "Detection thresholds per class: fitted on val, and optimal on ID", charts.oracle(rows), 260
+        yield ReportChart(
+            "oracle", "Detection thresholds per class: fitted on val, and optimal on ID", charts.oracle(rows), 260
+        )
 
 
 def pack_bins(bins: ReliabilityBins) -> dict[str, list[int]]:

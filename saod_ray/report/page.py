@@ -31,16 +31,16 @@ EXPORTED = 'window.vegaEmbed = vegaEmbed; window.dispatchEvent(new Event("vega")
 
 def report(
     report_data: ReportData,
-    data: str | None,
+    image_folder: str | None,
     experiments: Experiments = NO_EXPERIMENTS,
     limits: ImageLimits = OTHERS_IMAGES,
 ) -> bytes:
     """The report as HTML; the same bytes for the same results, images and experiments.
 
-    `data` is the folder of the images, for pictures; by default the root of a built-in use case.
+    Pictures need the images: `image_folder` defaults to the root of a built-in use case.
     """
     run = run_record(report_data.benchmark.store)
-    return render(report_data, run, gallery(report_data, data, run.seed or 0, limits), experiments)
+    return render(report_data, run, gallery(report_data, image_folder, run.seed or 0, limits), experiments)
 
 
 def separate_files(report_data: ReportData, experiments: Experiments = NO_EXPERIMENTS) -> Iterator[tuple[str, bytes]]:

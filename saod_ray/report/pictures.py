@@ -47,10 +47,12 @@ class _SplitDecisions(NamedTuple):
     accepted: Array
 
 
-def gallery(report_data: ReportData, data: str | None, seed: int, limits: ImageLimits = OTHERS_IMAGES) -> Gallery:
-    """Pictures of every detector, of the images that exist in `data` (by default a built-in use case's root)."""
+def gallery(
+    report_data: ReportData, image_folder: str | None, seed: int, limits: ImageLimits = OTHERS_IMAGES
+) -> Gallery:
+    """Pictures of every detector, of the images that exist in `image_folder` (by default a built-in use case's root)."""
     name = report_data.results.use_case
-    root = data or (UseCase.load(name).root if name in built_in() else None)
+    root = image_folder or (UseCase.load(name).root if name in built_in() else None)
     if root is None:
         return Gallery("There are no pictures, because the folder of the images is unknown: name it with --data DIR.")
     selection = _PictureSelection(report_data, Thumbnails(report_data.benchmark, root, seed, limits))

@@ -200,7 +200,7 @@ def read_image_records(benchmark: Benchmark, detector: str, split: str) -> Image
         SaodError: A shard is missing or damaged.
     """
     store = benchmark.store
-    ids, corruption, error = [np.empty(0, np.int64)], [], []
+    ids, corruption, errors = [np.empty(0, np.int64)], [], []
     for shard in store.shards(detector, split):
         file = store.shard_file(detector, split, shard.name)
         try:
@@ -213,10 +213,10 @@ def read_image_records(benchmark: Benchmark, detector: str, split: str) -> Image
             ) from error
         ids.append(table["image_id"].to_numpy())
         corruption += table["corruption"].to_pylist()
-        error += table["error"].to_pylist()
+        errors += table["error"].to_pylist()
     images = positions(benchmark.objects[source_of(split)].image_ids, np.concatenate(ids), split)
     order = np.argsort(images, kind="stable")
-    return ImageRecords(images[order], [corruption[k] for k in order], [error[k] for k in order])
+    return ImageRecords(images[order], [corruption[k] for k in order], [errors[k] for k in order])
 
 
 def _failures(benchmark: Benchmark, detector: str, split: str, records: ImageRecords) -> list[Failure]:

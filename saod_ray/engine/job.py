@@ -15,8 +15,8 @@ from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
 from saod_ray.engine.plan import Inputs, Plan, PlanOptions
 from saod_ray.errors import SaodError
-from saod_ray.score.coverage import Coverage, coverage
 from saod_ray.store.compaction import compact
+from saod_ray.store.coverage import Coverage, coverage
 from saod_ray.store.store import Store, check_name
 from saod_ray.store.units import Unit
 

@@ -12,7 +12,6 @@ from saod_ray.config import ScoreSettings
 from saod_ray.score import laece, thresholds
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.bootstrap import Parts
-from saod_ray.score.coverage import Coverage
 from saod_ray.score.daq import after_paper, daq, per_class, quality
 from saod_ray.score.evaluation import Decisions
 from saod_ray.score.objects import GroundTruth
@@ -28,6 +27,7 @@ from saod_ray.score.results import (
     SplitQuality,
 )
 from saod_ray.selfaware import SelfAware
+from saod_ray.store.coverage import Coverage
 from saod_ray.store.manifests import Description
 
 Array = np.ndarray

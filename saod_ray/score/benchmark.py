@@ -22,7 +22,6 @@ from saod_ray.score import ap, bootstrap
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.bootstrap import Bootstrap, Evidence, Parts, Separation, parts_of
 from saod_ray.score.calibrators import Calibrator
-from saod_ray.score.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.score.daq import AFTER_PAPER_BINS
 from saod_ray.score.evaluation import Keep, decide, evaluate_split
 from saod_ray.score.matching import zero_id_rule
@@ -38,6 +37,7 @@ from saod_ray.selfaware import (
     image_threshold,
 )
 from saod_ray.store.cache import content_key
+from saod_ray.store.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.store.seals import origin_digests
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from saod_ray.config import ScoreSettings
+    from saod_ray.predict.self_aware_detector import SelfAwareDetector
     from saod_ray.report.charts import Chart
     from saod_ray.score.benchmark import Benchmark
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
-    from saod_ray.selfaware import SelfAware
     from saod_ray.store.store import Store
     from saod_ray.workflow import RunEvents
 
@@ -42,7 +42,7 @@ class BenchmarkStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._fitted: dict[tuple[str, ScoreSettings], SelfAware] = {}
+        self._fitted: dict[tuple[str, ScoreSettings], SelfAwareDetector] = {}
 
     # what is in it ----------------------------------------------------------------------------------------------
 
@@ -111,19 +111,19 @@ class BenchmarkStore:
 
     # what follows from it ---------------------------------------------------------------------------------------
 
-    def self_aware(self, detector: str, **settings: Any) -> SelfAware:
+    def self_aware(self, detector: str, **settings: Any) -> SelfAwareDetector:
         """The self-aware detector that val gives: image threshold, detection thresholds and calibrators."""
-        from saod_ray.selfaware import SelfAware
+        from saod_ray.predict.self_aware_detector import SelfAwareDetector
 
         name, benchmark = self._detector(detector), self._benchmark(settings)
         key = (name, benchmark.settings)
         if key not in self._fitted:
             cached = benchmark.cached(name)
             if cached is not None:
-                self._fitted[key] = SelfAware.of_json(cached.selfaware)
+                self._fitted[key] = SelfAwareDetector.from_json(cached.selfaware)
             else:
                 benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fitted_on())
-                self._fitted[key] = benchmark.fitted(name)
+                self._fitted[key] = SelfAwareDetector.from_self_aware(benchmark.fitted(name))
         return self._fitted[key]
 
     def score(
@@ -205,7 +205,7 @@ class BenchmarkStore:
         from saod_ray.config import ScoreSettings
         from saod_ray.score.benchmark import Benchmark
 
-        chosen = ScoreSettings.of(**{**self._settings.model_dump(), **settings})
+        chosen = ScoreSettings.from_options(**{**self._settings.model_dump(), **settings})
         return Benchmark(self._store, chosen, partial)
 
     def __repr__(self) -> str:

@@ -99,8 +99,8 @@ class ScoreSettings(Model):
     idq_weights: tuple[float, float] = (0.5, 0.5)
 
     @classmethod
-    def of(cls, **values: Any) -> ScoreSettings:
-        """The settings, or one sentence that says which value is wrong."""
+    def from_options(cls, **values: Any) -> ScoreSettings:
+        """Settings from keyword options; SaodError names the option that is wrong."""
         try:
             return cls(**values)
         except ValidationError as error:

@@ -70,7 +70,7 @@ def score_to_files(
     progress: Progress | None = None,
 ) -> ScoredStore:
     """Score detectors, on a cluster where there is an address, and write the results and the self-aware detectors."""
-    from saod_ray.report.results import encoded
+    from saod_ray.store.seals import encode_json
 
     if address is not None:
         from saod_ray.engine.cluster import connected
@@ -79,11 +79,11 @@ def score_to_files(
         with connected(address):
             score_ahead(benchmark, list(names), progress)
     results, scored = score_benchmark(benchmark, names, metrics, progress)
-    content = encoded(results)
+    content = encode_json(results)
     folder, file = target
     folder.put_if_other(file, content)
     for name, entry in scored.items():
-        folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
+        folder.put_if_other(f"selfaware/{name}.json", encode_json(entry.selfaware))
     return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", content)
 
 

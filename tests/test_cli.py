@@ -10,7 +10,7 @@ import pytest
 from conftest import saod_ray
 
 from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
 
 HEAVY = ("ray", "torch", "mmdet", "mmcv", "mmengine", "sklearn", "matplotlib", "cv2")
 

@@ -19,7 +19,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Outcome, Setup
-    from saod_ray.selfaware import SelfAware
+    from saod_ray.score.self_aware import SelfAware
 
 FEW = 300  # images for which `predict` starts no Ray
 
@@ -81,7 +81,7 @@ def predict(
 
 def _loaded(selfaware: Path) -> SelfAware:
     """The self-aware detector of a file, with a note where nothing tells whether the file was changed."""
-    from saod_ray.selfaware import SelfAware
+    from saod_ray.score.self_aware import SelfAware
 
     aware = SelfAware.load(selfaware)
     if not aware.has_digest:

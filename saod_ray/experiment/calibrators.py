@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 from saod_ray.experiment.sweep import evaluated, fitted_v, pseudo_id, reaching, with_splits
-from saod_ray.selfaware import fit_calibrators
+from saod_ray.score.fit import fit_calibrators
 
 # as the paper has them, then those of Kuzucu et al.
 KINDS = ("none", "linear", "histogram", "isotonic", "platt", "temperature")

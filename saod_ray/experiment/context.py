@@ -13,10 +13,10 @@ from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import SplitEvaluation, evaluate_split
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.results import DetectorResult
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
 from saod_ray.score.uncertainty import Range, columns_of
-from saod_ray.selfaware import SelfAware
 from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
@@ -47,7 +47,7 @@ class ExperimentContext:
 
     def under(self, **changes: Any) -> Benchmark:
         """The benchmark of this store under changed settings; nothing is read again for it."""
-        settings = ScoreSettings.of(**{**self.settings.model_dump(), **changes})
+        settings = ScoreSettings.from_options(**{**self.settings.model_dump(), **changes})
         return self._once(("under", settings), lambda: self.benchmark.under(settings))
 
     # what there is --------------------------------------------------------------------------------------------

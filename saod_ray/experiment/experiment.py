@@ -11,10 +11,10 @@ import msgspec
 
 from saod_ray.errors import SaodError, some
 from saod_ray.experiment import paper
-from saod_ray.report.results import encoded
 from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.store.cache import content_key
+from saod_ray.store.seals import encode_json
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     def json(self) -> bytes:
         """The file's text: sorted keys, the same bytes for the same store."""
-        return encoded(msgspec.to_builtins(self))
+        return encode_json(msgspec.to_builtins(self))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from saod_ray.experiment.experiment import Column, Outcome, Remark, Spec
 from saod_ray.score import thresholds
 from saod_ray.score.daq import daq, quality
 from saod_ray.score.evaluation import Calibrators, SplitEvaluation, evaluate
+from saod_ray.score.fit import detection_thresholds, fit_calibrators
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.reducers import ClassSums, merged
 from saod_ray.score.results import SplitQuality
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware, detection_thresholds, fit_calibrators
 
 Array = np.ndarray
 

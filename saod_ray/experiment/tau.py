@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec
 from saod_ray.experiment.sweep import evaluated, fitted_v, pseudo_id, reaching, with_splits
-from saod_ray.selfaware import FIT_TAU, fit_calibrators
+from saod_ray.score.fit import FIT_TAU, fit_calibrators
 
 TAUS = tuple(k / 10 for k in range(10))
 

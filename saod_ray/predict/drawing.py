@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from saod_ray.predict.verdicts import Verdict
 from saod_ray.report.preview import COLOURS, PAPER
+from saod_ray.score.verdicts import Verdict
 
 SIDE = (
     480,

@@ -25,9 +25,9 @@ from saod_ray.score.benchmark import RESULT_FORMAT, Benchmark
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.evaluation import decide, evaluate_split
 from saod_ray.score.results import BenchmarkResult, DetectorResult
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import load, positions
-from saod_ray.selfaware import SelfAware
 from saod_ray.store.cache import content_key
 from saod_ray.store.store import Store
 
@@ -63,7 +63,7 @@ def gather(store: Store, progress: Progress | None = None, results: BenchmarkRes
     """
     results = results or read_results(store)
     names = sorted(results.detectors)
-    settings = ScoreSettings.of(**msgspec.to_builtins(results.settings))
+    settings = ScoreSettings.from_options(**msgspec.to_builtins(results.settings))
     for name in names:
         store.choose([name])
     resamples = None if results.is_sealed else _resamples(results)  # what no digest vouches for is computed again
@@ -72,7 +72,7 @@ def gather(store: Store, progress: Progress | None = None, results: BenchmarkRes
     _refuse_stale(store, results, results_of(benchmark.store, settings, scored, results.is_partial, resamples))
     other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
     others = Benchmark(store, other, results.is_partial).score(names)
-    self_aware = {name: SelfAware.of_json(scored[name].selfaware) for name in names}
+    self_aware = {name: SelfAware.from_json(scored[name].selfaware) for name in names}
     tables = {}
     for number, name in enumerate(names, 1):
         tables[name] = _tables(benchmark, name, self_aware[name], results[name])

@@ -98,7 +98,7 @@ def last_settings(store: Store) -> ScoreSettings:
     """The settings in the store's results.json; the defaults where it was not scored yet."""
     if not store.folder.exists(FILE):
         return ScoreSettings()
-    return ScoreSettings.of(**msgspec.to_builtins(read_results(store).settings))
+    return ScoreSettings.from_options(**msgspec.to_builtins(read_results(store).settings))
 
 
 def refuse_strangers(a: Store, b: Store) -> None:

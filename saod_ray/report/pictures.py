@@ -12,8 +12,8 @@ from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
 from saod_ray.report.data import ReportData
 from saod_ray.report.thumbnails import Detections, Thumbnails
 from saod_ray.score.evaluation import decide
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
 
 WORST = 4  # pictures of a row
 SHOWN = 0.3  # raw detections below this score are left out of pictures

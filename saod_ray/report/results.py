@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 import msgspec
 
@@ -84,12 +82,6 @@ def _with_intervals(result: BenchmarkResult, scored: Mapping[str, Scored], resam
 def origins(store: Store, detector: str) -> dict[str, dict[str, str]]:
     """What each split's detections were made from."""
     return {split: seals.origins(store, detector, split) for split in store.splits}
-
-
-def encoded(value: msgspec.Struct | dict[str, Any]) -> bytes:
-    """JSON text that a person can read and a byte comparison can trust; NaN cannot get in."""
-    plain = msgspec.to_builtins(value)
-    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def read_results(store: Store) -> BenchmarkResult:

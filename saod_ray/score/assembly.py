@@ -26,7 +26,7 @@ from saod_ray.score.results import (
     SplitCoverage,
     SplitQuality,
 )
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.store.coverage import Coverage
 from saod_ray.store.manifests import Description
 

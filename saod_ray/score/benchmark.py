@@ -24,18 +24,12 @@ from saod_ray.score.bootstrap import Bootstrap, Evidence, Parts, Separation, par
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.daq import AFTER_PAPER_BINS
 from saod_ray.score.evaluation import Keep, decide, evaluate_split
+from saod_ray.score.fit import detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.score.matching import zero_id_rule
 from saod_ray.score.results import AccuracyResult, DetectorResult
+from saod_ray.score.self_aware import Identity, SelfAware, SelfAwareFile
 from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.uncertainty import Range
-from saod_ray.selfaware import (
-    Identity,
-    SelfAware,
-    SelfAwareFile,
-    detection_thresholds,
-    fit_calibrators,
-    image_threshold,
-)
 from saod_ray.store.cache import content_key
 from saod_ray.store.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.store.seals import origin_digests

@@ -15,8 +15,8 @@ from saod_ray.score.benchmark import Benchmark, Scored
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import CustomMetric, finite
 from saod_ray.score.results import Intervals, MetricResult, Number, OodIntervals, QualityIntervals
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.tables import MatchFrames
-from saod_ray.selfaware import SelfAware
 
 Array = np.ndarray
 PARTS = ("id", "shift")
@@ -65,7 +65,7 @@ def _with_metrics(benchmark: Benchmark, detector: str, scored: Scored, metrics: 
 
 def _frames(benchmark: Benchmark, detector: str, scored: Scored, part: str) -> MetricFrames | None:
     """The frames of ID, or of all severities together (one evaluation); None where there are no detections."""
-    store, self_aware = benchmark.store, SelfAware.of_json(scored.selfaware)
+    store, self_aware = benchmark.store, SelfAware.from_json(scored.selfaware)
     splits = ["id"] if part == "id" else [split for split in store.splits if split.startswith("id-c")]
     present = [split for split in splits if store.shards(detector, split)]
     if not present:

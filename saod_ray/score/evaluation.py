@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from saod_ray.config import ScoreSettings, source_of
-from saod_ray.score.calibrators import Calibrator
+from saod_ray.score.calibrators import Calibrator, calibrated_scores
 from saod_ray.score.matching import Matches, greedy, zero_id_rule
 from saod_ray.score.objects import GroundTruth
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, image_uncertainty, load
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware, calibrated
 
 if TYPE_CHECKING:
     import polars as pl
@@ -114,9 +114,14 @@ class SplitEvaluation:
 
     def rematched(self, calibrators: Calibrators, tau: float) -> SplitEvaluation:
         """The same detections with other calibrators, matched at another tau; annotation ids mean nothing here."""
-        scored = calibrated(self.kept, list(calibrators))
+        scored = calibrate(self.kept, calibrators)
         matches = greedy(scored, self.truth, tau, zero_id_misses=False)
         return replace(self, calibrated=scored, matches=matches)
+
+
+def calibrate(detections: SplitDetections, calibrators: Calibrators) -> SplitDetections:
+    """The same detections with each class's calibrator applied to their scores."""
+    return detections.with_score(calibrated_scores(detections.label, detections.score, calibrators))
 
 
 def counted_images(split: str, accepted: Array) -> Array:
@@ -155,7 +160,7 @@ def evaluate(
 
     Without `decisions` no image is rejected.
     """
-    scored = kept if calibrators is None else calibrated(kept, list(calibrators))
+    scored = kept if calibrators is None else calibrate(kept, calibrators)
     misses = zero_id_rule(settings.conventions, split, severities)
     matches = greedy(scored, truth, settings.tau, zero_id_misses=misses)
     if decisions is None:

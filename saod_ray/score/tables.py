@@ -12,9 +12,9 @@ from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import counted_images, decide, evaluate, keeper
 from saod_ray.score.matching import DROPPED, FP, IGNORED, TP
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import load_shard
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
 from saod_ray.store import frames
 from saod_ray.store.ledger import Shard
 

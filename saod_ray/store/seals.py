@@ -11,6 +11,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from saod_ray.store.store import Store
 
@@ -38,6 +40,12 @@ def is_intact(value: dict[str, Any]) -> bool:
 def _digest(value: dict[str, Any]) -> str:
     rest = {key: part for key, part in value.items() if key != KEY}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def encode_json(value: msgspec.Struct | dict[str, Any]) -> bytes:
+    """Readable JSON text with sorted keys: equal values give equal bytes. ValueError for NaN."""
+    plain = msgspec.to_builtins(value)
+    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def origins(store: Store, detector: str, split: str) -> dict[str, str]:

@@ -26,8 +26,8 @@ from saod_ray.score import thresholds
 from saod_ray.score.evaluation import evaluate_split
 from saod_ray.score.metrics import MAIN
 from saod_ray.score.results import DetectorResult
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
 from saod_ray.store.importing import import_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store

@@ -17,11 +17,12 @@ from usecases import SPLITS, import_all, random_use_case
 
 from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.errors import SaodError
-from saod_ray.report.results import encoded, results
+from saod_ray.report.results import results
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import LISTS, Rows
+from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
 
 SETTINGS = st.fixed_dictionaries(
@@ -39,7 +40,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def score(uri: str, detectors: list[str], **chosen: object) -> dict[str, dict]:
-    got = Benchmark(Store.open(uri), ScoreSettings.of(**chosen)).score(detectors)
+    got = Benchmark(Store.open(uri), ScoreSettings.from_options(**chosen)).score(detectors)
     return {name: each.result.to_json() for name, each in got.items()}
 
 
@@ -112,8 +113,8 @@ def test_every_uncertainty_from_file_to_figures(tmp_path, kind) -> None:
 
 
 def results_bytes(uri: str, **chosen: object) -> bytes:
-    store, asked = Store.open(uri), ScoreSettings.of(**chosen)
-    return encoded(results(store, asked, Benchmark(store, asked).score(store.detectors()), partial=False))
+    store, asked = Store.open(uri), ScoreSettings.from_options(**chosen)
+    return encode_json(results(store, asked, Benchmark(store, asked).score(store.detectors()), partial=False))
 
 
 def shuffled_copy(source: Store, uri: str, seed: int) -> None:

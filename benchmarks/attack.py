@@ -62,7 +62,7 @@ class Attack:
         self.case = UseCase.load(DEMO / "use-case.toml")
         self.store = Store(str(folder / "store"))
         for detector in DETECTORS:
-            for split in self.case.splits_of():
+            for split in self.case.split_names():
                 import_results(self.store.uri, self.case, detector, split, DEMO / detector / f"{split}.json.gz")
         self.victim = folder / "victim.parquet"
         self.victim.write_bytes(b"kept")
@@ -286,7 +286,7 @@ def toml_files(attack: Attack) -> Outcomes:
     table = b'[mine]\nbackend = "my.module:Class"\ncheckpoint = "w.pth"\nclasses = ["a", "b"]\noptions = {x = 1}\n'
     for _ in attack.times(300):
         use_case.write_bytes(mangled(text, attack.rng))
-        yield attack.tried(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).splits_of()))
+        yield attack.tried(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).split_names()))
         detectors.write_bytes(mangled(table, attack.rng))
         yield attack.tried(str(detectors.read_bytes()), lambda: bool(registry.choose("demo", str(detectors))))
     for backend in ("os:system", "builtins:eval", "subprocess:Popen", "pathlib:Path", "shutil:rmtree", "io:open"):

@@ -104,10 +104,10 @@ class BenchmarkStore:
 
     def objects(self, split: str) -> pl.LazyFrame:
         """One row per object of a split's images: `object_id`, `image_id`, `class`, box, `area`, `crowd`."""
-        from saod_ray.config import source_of
+        from saod_ray.splits import SplitName
         from saod_ray.store import frames
 
-        return frames.objects(self._store, source_of(self._split(split))).lazy()
+        return frames.objects(self._store, SplitName(self._split(split)).source).lazy()
 
     # what follows from it ---------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -25,6 +24,7 @@ from pydantic import (
 )
 
 from saod_ray.errors import SaodError, did_you_mean
+from saod_ray.splits import split_names
 
 Calibrator = Literal["linear", "isotonic", "histogram", "platt", "temperature", "none"]
 Conventions = Literal["official", "paper"]
@@ -287,38 +287,9 @@ class UseCase(Model):
         text = json.dumps(said, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def splits_of(self) -> list[str]:
-        """The splits a detector has, in the order the benchmark reads them."""
-        return split_names(self.splits.id.severities, bool(self.splits.ood))
-
-
-def split_names(severities: tuple[int, ...], ood: bool) -> list[str]:
-    """The splits of a use case.
-
-    >>> split_names((1, 5), True)
-    ['val', 'pseudo-ood', 'id', 'id-c1', 'id-c5', 'ood']
-    """
-    return ["val", "pseudo-ood", "id", *(f"id-c{s}" for s in sorted(set(severities))), *(["ood"] if ood else [])]
-
-
-def val_shift(severities: Iterable[int]) -> list[str]:
-    """Corrupted copies of val, which a store may have: AP is reported on them, and nothing else is made from them.
-
-    >>> val_shift([1, 5])
-    ['val-c1', 'val-c5']
-    """
-    return [f"val-c{severity}" for severity in sorted(set(severities))]
-
-
-def source_of(split: str) -> str:
-    """The images a split is made of.
-
-    >>> source_of("pseudo-ood"), source_of("val-c1"), source_of("id-c3"), source_of("ood")
-    ('val', 'val', 'id', 'ood')
-    """
-    if split in ("val", "pseudo-ood") or split.startswith("val-c"):
-        return "val"
-    return "id" if split == "id" or split.startswith("id-c") else "ood"
+    def split_names(self) -> list[str]:
+        """The splits that a detector has, in the order in which a benchmark reads them."""
+        return split_names(self.splits.id.severities, has_ood=bool(self.splits.ood))
 
 
 def built_in() -> list[str]:

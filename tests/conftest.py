@@ -47,7 +47,7 @@ def shapes_run() -> Path:
 
 def import_golden(uri: str, detector: str = "toy", shard_images: int = 4096) -> None:
     case = UseCase.load(GOLDEN / "use-case.toml")
-    for split in case.splits_of():
+    for split in case.split_names():
         import_results(uri, case, detector, split, GOLDEN / f"{split}.detections.json.gz", shard_images=shard_images)
 
 

@@ -112,7 +112,7 @@ def preview(
     if image is not None and not all_corruptions:
         raise SaodError("--image is for --all-corruptions: add it, or leave --image out.")
     case = UseCase.load(use_case, root)
-    check_split(split, ["train", *case.splits_of()], [subset.name for subset in case.splits.ood])
+    check_split(split, ["train", *case.split_names()], [subset.name for subset in case.splits.ood])
     with terminal.progress("drawing the sheet") as progress:
         shown = Preview(case, ImageLimits(follow_links=follow_links))
         sheet = (

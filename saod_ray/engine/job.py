@@ -15,6 +15,7 @@ from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
 from saod_ray.engine.plan import Inputs, Plan, PlanOptions
 from saod_ray.errors import SaodError
+from saod_ray.splits import SplitName
 from saod_ray.store.compaction import compact
 from saod_ray.store.coverage import Coverage, coverage
 from saod_ray.store.store import Store, check_name
@@ -146,7 +147,7 @@ class Job:
 
     def _image_requests(self, split: str) -> list[ImageRequest]:
         boxes: dict[int, list[Any]] = {}
-        if split == "pseudo-ood":
+        if SplitName(split).is_pseudo_ood:
             by_image = planning.boxes_by_image(self.inputs.manifest("val").objects)
             boxes = {image_id: array.tolist() for image_id, array in by_image.items()}
         rows = self.inputs.images(split).select("image_id", "file_name").iter_rows()

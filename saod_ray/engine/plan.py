@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from saod_ray.config import DetectorSpec, source_of
+from saod_ray.config import DetectorSpec
 from saod_ray.errors import SaodError, some
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.compaction import IMAGES
 from saod_ray.store.ledger import Page
@@ -80,7 +81,7 @@ class Inputs:
 
     def images(self, split: str) -> pl.DataFrame:
         """The images of a split, in the order that ranges count."""
-        return self.manifest(source_of(split)).images
+        return self.manifest(SplitName(split).source).images
 
     def key(self, fingerprint: str, unit: Unit) -> str:
         """The name of a shard: the same work has the same name everywhere."""
@@ -97,7 +98,7 @@ class Inputs:
     def _image_digests(self, split: str) -> list[bytes]:
         """Of every image: its id, its file's name, and in pseudo-OOD its objects, which are blanked."""
         images = self.images(split)
-        boxes = boxes_by_image(self.manifest(source_of(split)).objects) if split == "pseudo-ood" else {}
+        boxes = boxes_by_image(self.manifest(SplitName(split).source).objects) if SplitName(split).is_pseudo_ood else {}
         digests = []
         for image_id, name in images.select("image_id", "file_name").iter_rows():
             text = f"{image_id}\0{name}\0".encode()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.config import val_shift
 from saod_ray.errors import some
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row, Value
+from saod_ray.splits import SplitName, val_shift
 
 
 def splits(context: ExperimentContext) -> list[str]:
     """The paper's columns: val and its corrupted copies, ID and its corrupted copies."""
-    shifted = [split for split in context.store.splits if split.startswith("id-c")]
+    shifted = [split for split in context.store.splits if SplitName(split).is_shifted]
     return ["val", *val_shift(context.store.description.severities), "id", *shifted]
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from saod_ray.config import UNCERTAINTIES, ScoreSettings, source_of
+from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import SplitEvaluation, evaluate_split
@@ -17,6 +17,7 @@ from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
 from saod_ray.score.uncertainty import Range, columns_of
+from saod_ray.splits import SplitName
 from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
@@ -67,7 +68,7 @@ class ExperimentContext:
 
     def shifted(self, detector: str) -> list[str]:
         """The corrupted ID splits that the detector has, by rising severity."""
-        return [split for split in self.store.splits if split.startswith("id-c") and self.has(detector, split)]
+        return [split for split in self.store.splits if SplitName(split).is_shifted and self.has(detector, split)]
 
     def kinds(self, detector: str) -> list[str]:
         """The uncertainties that the detector's shards have the columns of, in the order in which config.py has them."""
@@ -90,7 +91,7 @@ class ExperimentContext:
     def raw(self, detector: str, split: str) -> SplitDetections:
         """All detections of a split; the last few splits that were asked for stay in memory."""
         key = (detector, split)
-        found = self._raw.pop(key, None) or load(self.store, detector, split, self.objects(source_of(split)))
+        found = self._raw.pop(key, None) or load(self.store, detector, split, self.objects(SplitName(split).source))
         self._raw[key] = found
         while len(self._raw) > HELD:
             self._raw.pop(next(iter(self._raw)))
@@ -101,7 +102,7 @@ class ExperimentContext:
     ) -> tuple[Array, Array]:
         """The positions of a split's images and their uncertainties, those of the settings unless said otherwise."""
         kind, aggregate = kind or self.settings.uncertainty, aggregate or self.settings.aggregate
-        ids = self.objects(source_of(split)).image_ids
+        ids = self.objects(SplitName(split).source).image_ids
         ranges = self._ranges(detector) if kind == "joint-entropy-normalised" else None
         key = ("uncertainty", detector, split, kind, aggregate)
         return self._once(key, lambda: image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges))
@@ -143,5 +144,5 @@ class ExperimentContext:
     def evaluation(self, detector: str, split: str, self_aware: SelfAware | None = None) -> SplitEvaluation:
         """Accept, threshold, calibrate and match an ID split with this self-aware detector, or that of the settings."""
         chosen = self_aware or self.aware(detector)
-        truth, raw = self.objects(source_of(split)), self.raw(detector, split)
+        truth, raw = self.objects(SplitName(split).source), self.raw(detector, split)
         return evaluate_split(self.store, detector, split, truth, chosen, raw.kept_by)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.report import acceptance, calibration, shift
 from saod_ray.report.records import CalibrationTables, DetectorTables, Failure
@@ -28,6 +28,7 @@ from saod_ray.score.results import BenchmarkResult, DetectorResult
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import load, positions
+from saod_ray.splits import SplitName
 from saod_ray.store.cache import content_key
 from saod_ray.store.store import Store
 
@@ -155,7 +156,7 @@ def _computed(benchmark: Benchmark, detector: str, self_aware: SelfAware, result
         calibration=CalibrationTables(),
     )
     truth = benchmark.objects["id"]
-    for split in [split for split in heads if source_of(split) == "id"]:
+    for split in [split for split in heads if SplitName(split).source == "id"]:
         raw = load(benchmark.store, detector, split, truth)
         evaluation = evaluate_split(benchmark.store, detector, split, truth, self_aware, raw.kept_by)
         tables.severities.append(shift.severity(evaluation, raw, benchmark))
@@ -173,8 +174,8 @@ def _uncertainties(
     """The image-level uncertainties of the ID splits and of each OOD subset (`ood/NAME`)."""
     store = benchmark.store
     out: dict[str, np.ndarray] = {}
-    for split in [split for split in present if source_of(split) != "val"]:
-        truth = benchmark.objects[source_of(split)]
+    for split in [split for split in present if SplitName(split).source != "val"]:
+        truth = benchmark.objects[SplitName(split).source]
         decisions = decide(store, detector, split, truth, self_aware)
         if split != "ood":
             out[split] = decisions.uncertainty
@@ -201,12 +202,12 @@ def read_heads(benchmark: Benchmark, detector: str, split: str) -> Heads:
         ids.append(table["image_id"].to_numpy())
         corruption += table["corruption"].to_pylist()
         error += table["error"].to_pylist()
-    images = positions(benchmark.objects[source_of(split)].image_ids, np.concatenate(ids), split)
+    images = positions(benchmark.objects[SplitName(split).source].image_ids, np.concatenate(ids), split)
     order = np.argsort(images, kind="stable")
     return Heads(images[order], [corruption[k] for k in order], [error[k] for k in order])
 
 
 def _failures(benchmark: Benchmark, detector: str, split: str, heads: Heads) -> list[Failure]:
-    ids = benchmark.objects[source_of(split)].image_ids[heads.images]
+    ids = benchmark.objects[SplitName(split).source].image_ids[heads.images]
     rows = zip(ids.tolist(), heads.error, strict=True)
     return [Failure(detector, split, image, error) for image, error in rows if error]

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saod_ray.config import UseCase, built_in, source_of
+from saod_ray.config import UseCase, built_in
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
 from saod_ray.report.data import ReportData
 from saod_ray.report.thumbnails import Detections, Thumbnails
 from saod_ray.score.evaluation import decide
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
+from saod_ray.splits import SplitName
 
 WORST = 4  # pictures of a row
 SHOWN = 0.3  # raw detections below this score are left out of pictures
@@ -101,7 +102,7 @@ class _Album:
             with_objects = np.where(inside.accepted, np.minimum(objects, 3), -1)
             order = np.lexsort((inside.uncertainty, -with_objects))
             position = int(inside.images[order[0]])
-            out += [(split, position) for split in self._benchmark.store.splits if source_of(split) == "id"]
+            out += [(split, position) for split in self._benchmark.store.splits if SplitName(split).source == "id"]
         if outside is not None:
             subset = self._benchmark.objects["ood"].subset[outside.images]
             out += [("ood", int(outside.images[np.argmax(subset == number)])) for number in np.unique(subset)]
@@ -111,7 +112,7 @@ class _Album:
         store = self._benchmark.store
         if split not in store.splits or not store.shards(detector, split):
             return None
-        truth = self._benchmark.objects[source_of(split)]
+        truth = self._benchmark.objects[SplitName(split).source]
         return _Looked(split, *decide(store, detector, split, truth, self._gathered.selfaware[detector]))
 
     def _picture(self, detector: str, looked: _Looked, k: int, aware: bool, alone: bool = False) -> Picture | None:

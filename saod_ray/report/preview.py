@@ -10,13 +10,14 @@ import numpy as np
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
 from saod_ray.errors import SaodError, some
 from saod_ray.files import Folder
+from saod_ray.splits import SplitName
 from saod_ray.store.manifests import Built
 
 CELL = (260, 195)  # width and height of a picture in a sheet
@@ -80,7 +81,7 @@ class Preview:
     def _manifest(self, split: str) -> Manifest:
         name, _, subset = split.partition("/")
         known = [*self._built.description().manifests]
-        source = "train" if name == "train" else source_of(name)
+        source = SplitName(name).source
         if source not in known:
             raise SaodError(f"'{split}' is not built: train is built when its files are there.")
         manifest = self._built.manifest(source)
@@ -91,10 +92,9 @@ class Preview:
         objects = manifest.objects.filter(pl.col("image_id") == row["image_id"])
         boxes = objects.select("label", "x", "y", "w", "h").rows()
         image_id = int(str(row["image_id"]))
-        if split == "pseudo-ood":
+        if SplitName(split).is_pseudo_ood:
             return Cell(blank(pixels, objects.select("x", "y", "w", "h").to_numpy()), f"{image_id} blanked")
-        if split.startswith("id-c"):
-            severity = int(split[4:])
+        if severity := SplitName(split).severity:
             name = draw(seed, image_id, severity)
             return Cell(corrupt(pixels, name, severity, seed, image_id), f"{image_id} {name} {severity}", boxes)
         return Cell(pixels, f"{image_id} {row['subset']}".strip(), boxes)

@@ -13,17 +13,9 @@ from saod_ray.score.daq import quality
 from saod_ray.score.evaluation import SplitEvaluation
 from saod_ray.score.reducers import ClassSums
 from saod_ray.score.split import SplitDetections
+from saod_ray.splits import SplitName
 
 METRICS = ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq")
-
-
-def severity_of(split: str) -> int:
-    """How strongly a split's images are corrupted.
-
-    >>> severity_of("id"), severity_of("id-c5")
-    (0, 5)
-    """
-    return int(split.removeprefix("id-c")) if split.startswith("id-c") else 0
 
 
 def severity(evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark) -> ShiftResult:
@@ -53,7 +45,7 @@ def _metrics(
 ) -> ShiftResult:
     own = quality(sums.statistics(), benchmark.settings)
     return ShiftResult(
-        severity=severity_of(evaluation.split),
+        severity=SplitName(evaluation.split).severity,
         images=int(chosen.sum()),
         accepted=float(evaluation.accepted[chosen].mean()) if chosen.any() else None,
         ap=benchmark.accuracy_of(raw.on_images(chosen), evaluation.split).ap,

@@ -13,7 +13,7 @@ from saod_ray.score import laece, thresholds
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.bootstrap import Parts
 from saod_ray.score.daq import after_paper, daq, per_class, quality
-from saod_ray.score.evaluation import Decisions
+from saod_ray.score.evaluation import REJECTABLE_SPLIT, Decisions
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.reducers import ClassSums, merged
 from saod_ray.score.results import (
@@ -27,6 +27,7 @@ from saod_ray.score.results import (
     SplitQuality,
 )
 from saod_ray.score.self_aware import SelfAware
+from saod_ray.splits import SplitName
 from saod_ray.store.coverage import Coverage
 from saod_ray.store.manifests import Description
 
@@ -60,7 +61,7 @@ class Assembly:
 
     def shifted(self) -> list[str]:
         """The corrupted splits."""
-        return [split for split in self.splits if split.startswith("id-c")]
+        return [split for split in self.splits if SplitName(split).is_shifted]
 
     def result(self, coverage: Mapping[str, Coverage]) -> DetectorResult:
         """Every metric of the detector."""
@@ -102,9 +103,9 @@ class Assembly:
         return msgspec.structs.replace(own, **after_paper(self._pooled(splits, "sums_0").statistics()))
 
     def _accept_rate(self) -> float | None:
-        if "id-c5" not in self.splits:
+        if REJECTABLE_SPLIT not in self.splits:
             return None
-        accepted = self.splits["id-c5"].decisions.accepted
+        accepted = self.splits[REJECTABLE_SPLIT].decisions.accepted
         return float(accepted.sum() / len(accepted))
 
     def _reliability(self, inside: Sequence[str]) -> dict[str, dict[str, ReliabilityBins]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, ShardGoneError
 from saod_ray.score import ap, bootstrap
 from saod_ray.score.ap import Accuracy
@@ -30,6 +30,7 @@ from saod_ray.score.results import AccuracyResult, DetectorResult
 from saod_ray.score.self_aware import Identity, SelfAware, SelfAwareFile
 from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.uncertainty import Range
+from saod_ray.splits import SplitName
 from saod_ray.store.cache import content_key
 from saod_ray.store.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.store.seals import origin_digests
@@ -211,7 +212,7 @@ class Benchmark:
 
     def _uncertainty(self, detector: str, split: str, ranges: Range | None) -> tuple[Array, Array]:
         kind, aggregate = self.settings.uncertainty, self.settings.aggregate
-        ids = self.objects[source_of(split)].image_ids
+        ids = self.objects[SplitName(split).source].image_ids
         return image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges)
 
     def fit(self, detector: str) -> Fitted:
@@ -254,8 +255,8 @@ class Benchmark:
         from saod_ray.score.assembly import SplitScores
         from saod_ray.score.reducers import BinRule
 
-        truth, aware = self.objects[source_of(split)], fitted.selfaware
-        if source_of(split) == "ood":
+        truth, aware = self.objects[SplitName(split).source], fitted.selfaware
+        if SplitName(split).source == "ood":
             return SplitScores(decide(self.store, detector, split, truth, aware))
         reader = _MeasuringReader(self, detector, split)
         evaluation = evaluate_split(self.store, detector, split, truth, aware, reader.read)
@@ -270,7 +271,7 @@ class Benchmark:
         cached = self._cached_accuracy(detector, split)
         if cached is not None:
             return None, cached
-        raw = load(self.store, detector, split, self.objects[source_of(split)])
+        raw = load(self.store, detector, split, self.objects[SplitName(split).source])
         return raw, self._measure_accuracy(detector, split, raw)
 
     def accuracy(self, detector: str, split: str) -> Accuracy:
@@ -280,7 +281,7 @@ class Benchmark:
     def accuracy_of(self, detections: SplitDetections, split: str) -> Accuracy:
         """AP, AR and oLRP of some detections of a split. Every split is an evaluation of its own here, unpooled."""
         misses = zero_id_rule(self.settings.conventions)
-        return ap.accuracy(detections, self.objects[source_of(split)], zero_id_misses=misses)
+        return ap.accuracy(detections, self.objects[SplitName(split).source], zero_id_misses=misses)
 
     def _cached_accuracy(self, detector: str, split: str) -> Accuracy | None:
         value = self.store.cache.value(self._accuracy_key(detector, split))
@@ -298,7 +299,7 @@ class Benchmark:
     def _accuracy_key(self, detector: str, split: str) -> str:
         """COCO's metrics depend on no setting but the conventions."""
         digests = [shard.sha256 for shard in self.store.shards(detector, split)]
-        ground = self.store.description.manifests[source_of(split)]
+        ground = self.store.description.manifests[SplitName(split).source]
         return content_key("accuracy", str(FORMAT), ground, self.settings.conventions, *digests)
 
     # one detector ---------------------------------------------------------------------------------------------
@@ -331,7 +332,7 @@ class Benchmark:
             images=self.totals,
             corrupted=bool(self.store.description.severities),
             separation=separation,
-            parts={"id": pooled(["id"]), "shift": pooled([name for name in splits if name.startswith("id-c")])},
+            parts={"id": pooled(["id"]), "shift": pooled([name for name in splits if SplitName(name).is_shifted])},
         )
 
     def _identity(self, detector: str) -> Identity:
@@ -359,7 +360,7 @@ class _MeasuringReader:
         raw, self.accuracy = self._benchmark.raw_and_accuracy(self._detector, self._split)
         if raw is not None:
             return raw.kept_by(keep)
-        truth = self._benchmark.objects[source_of(self._split)]
+        truth = self._benchmark.objects[SplitName(self._split).source]
         return load(self._benchmark.store, self._detector, self._split, truth, keep)
 
 

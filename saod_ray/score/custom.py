@@ -17,6 +17,7 @@ from saod_ray.score.metrics import CustomMetric, finite
 from saod_ray.score.results import Intervals, MetricResult, Number, OodIntervals, QualityIntervals
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.tables import MatchFrames
+from saod_ray.splits import SplitName
 
 Array = np.ndarray
 PARTS = ("id", "shift")
@@ -66,7 +67,7 @@ def _with_metrics(benchmark: Benchmark, detector: str, scored: Scored, metrics: 
 def _frames(benchmark: Benchmark, detector: str, scored: Scored, part: str) -> MetricFrames | None:
     """The frames of ID, or of all severities together (one evaluation); None where there are no detections."""
     store, self_aware = benchmark.store, SelfAware.from_json(scored.selfaware)
-    splits = ["id"] if part == "id" else [split for split in store.splits if split.startswith("id-c")]
+    splits = ["id"] if part == "id" else [split for split in store.splits if SplitName(split).is_shifted]
     present = [split for split in splits if store.shards(detector, split)]
     if not present:
         return None

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.score.calibrators import Calibrator, calibrated_scores
 from saod_ray.score.matching import Matches, greedy, zero_id_rule
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, image_uncertainty, load
 from saod_ray.score.uncertainty import NO_DETECTION
+from saod_ray.splits import SplitName, shifted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Calibrators = Sequence[Calibrator | None]
+REJECTABLE_SPLIT = shifted(5)  # objects on its rejected images are not misses
 Keep = Callable[[SplitDetections], Array]  # a mask of the detections to keep
 
 
@@ -129,7 +131,7 @@ def counted_images(split: str, accepted: Array) -> Array:
 
     Elsewhere the objects of a rejected image are misses.
     """
-    return accepted if split == "id-c5" else np.ones(len(accepted), bool)
+    return accepted if split == REJECTABLE_SPLIT else np.ones(len(accepted), bool)
 
 
 def decide(store: Store, detector: str, split: str, truth: GroundTruth, self_aware: SelfAware) -> Decisions:
@@ -181,7 +183,7 @@ def evaluate_split(
 
     `read` gives the detections that a mask selects, if not from the store: `raw.kept_by` where all are at hand.
     """
-    assert source_of(split) != "ood", "OOD images have no objects"
+    assert SplitName(split).source != "ood", "OOD images have no objects"
     decisions = decide(store, detector, split, truth, self_aware)
     keep = keeper(self_aware, decisions, truth)
     kept = load(store, detector, split, truth, keep) if read is None else read(keep)

@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 
 from saod_ray.score.objects import GroundTruth
+from saod_ray.splits import shifted
 
 if TYPE_CHECKING:
     from saod_ray.score.split import SplitDetections
@@ -174,5 +175,5 @@ def zero_id_rule(conventions: str, split: str = "val", severities: Sequence[int]
     >>> [zero_id_rule("official", split, [1, 3, 5]) for split in ("val", "id", "id-c1", "id-c3")]
     [True, True, True, False]
     """
-    first_copy = [f"id-c{severity}" for severity in severities[:1]]
+    first_copy = [shifted(severity) for severity in severities[:1]]
     return conventions == "official" and split in ("val", "id", *first_copy)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, some
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
 from saod_ray.score.objects import GroundTruth, area_bits
+from saod_ray.splits import SplitName
 from saod_ray.store.cache import content_key
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
@@ -231,7 +232,7 @@ def _concatenated(parts: list[SplitDetections]) -> SplitDetections:
 
 def _key(store: Store, split: str, shard: Shard, what: str) -> str:
     """Content decides: the shard's bytes, the ground truth's, and what was computed."""
-    return content_key(str(FORMAT), shard.sha256, store.description.manifests[source_of(split)], what)
+    return content_key(str(FORMAT), shard.sha256, store.description.manifests[SplitName(split).source], what)
 
 
 # image-level uncertainty ----------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ def look_ahead(
     store: Store, detector: str, split: str, shard: Shard, objects: GroundTruth, settings: ScoreSettings
 ) -> None:
     """Leave in the store's cache what a scoring looks up about a shard: its overlaps with objects, and uncertainties."""
-    if source_of(split) != "ood" and split != "pseudo-ood":
+    if SplitName(split).has_objects:
         load_shard(store, detector, split, shard, objects)
     if settings.uncertainty != "joint-entropy-normalised":  # which needs all of val first
         _sums(store, detector, split, shard, settings.uncertainty, unc.used_of(settings.aggregate), None)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import counted_images, decide, evaluate, keeper
@@ -15,6 +14,7 @@ from saod_ray.score.matching import DROPPED, FP, IGNORED, TP
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import load_shard
 from saod_ray.score.uncertainty import NO_DETECTION
+from saod_ray.splits import SplitName
 from saod_ray.store import frames
 from saod_ray.store.ledger import Shard
 
@@ -26,14 +26,16 @@ class MatchFrames:
     """Evaluates the shards of one split as frames: images do not depend on each other."""
 
     def __init__(self, benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> None:
-        if source_of(split) == "ood" or split == "pseudo-ood":
+        if not SplitName(split).has_objects:
             raise SaodError(f"{split} has no objects to match: use detections('{detector}', '{split}') or images(...).")
         self._benchmark, self._store = benchmark, benchmark.store
         self._detector, self._split, self._self_aware = detector, split, self_aware
-        self._truth = benchmark.objects[source_of(split)]
+        self._truth = benchmark.objects[SplitName(split).source]
         self._detections = frames.DetectionFrames(self._store, detector, split)
         self._decisions = decide(self._store, detector, split, self._truth, self_aware)
-        self._object_ids = self._store.manifest(source_of(split)).objects["object_id"].to_numpy()[self._truth.rank]
+        self._object_ids = (
+            self._store.manifest(SplitName(split).source).objects["object_id"].to_numpy()[self._truth.rank]
+        )
         self.schema: dict[str, pl.DataType] = {
             **self._detections.schema,
             "calibrated": pl.Float64(),
@@ -80,13 +82,13 @@ class MatchFrames:
         """The non-crowd objects of the images that count: all of them, but at severity 5 the accepted ones alone."""
         mask = counted_images(self._split, self._decisions.accepted)
         ids = pl.Series("image_id", self._truth.image_ids[self._decisions.images[mask]])
-        table = frames.objects(self._store, source_of(self._split))
+        table = frames.objects(self._store, SplitName(self._split).source)
         return table.filter(~pl.col("crowd") & pl.col("image_id").is_in(ids.implode()))
 
 
 def images(benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> pl.DataFrame:
     """One row per image: its uncertainty (null without a detection), and whether it is accepted."""
-    truth = benchmark.objects[source_of(split)]
+    truth = benchmark.objects[SplitName(split).source]
     decisions = decide(benchmark.store, detector, split, truth, self_aware)
     decided = pl.DataFrame(
         {

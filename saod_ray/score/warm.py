@@ -39,7 +39,7 @@ def warm() -> None:
         rows = [{"image_id": i, "category_id": 1, "bbox": [i, 0, 9, 9], "score": 0.5} for i in (1, 2)]
         (folder / "found.json").write_text(json.dumps(rows))
         case = UseCase.load(folder / "use-case.toml")
-        for split in case.splits_of():
+        for split in case.split_names():
             import_results(f"{folder}/store", case, "warm", split, folder / "found.json", shard_images=1)
         for aggregate in ("top-3", "mean"):
             settings = ScoreSettings(aggregate=aggregate)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError, some
+from saod_ray.splits import SplitName
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -26,10 +26,10 @@ def coverage(store: Store, detector: str, totals: dict[str, int]) -> dict[str, C
         shards = store.shards(detector, split)
         present = sum(shard.images for shard in shards)
         out[split] = {
-            "images": totals[source_of(split)],
+            "images": totals[SplitName(split).source],
             "empty": sum(shard.empty for shard in shards),
             "failed": sum(shard.failed for shard in shards),
-            "missing": totals[source_of(split)] - present,
+            "missing": totals[SplitName(split).source] - present,
         }
     return out
 

@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError
+from saod_ray.splits import SplitName
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import OPTIONAL, UNCERTAINTIES, Rows
 
@@ -106,7 +106,7 @@ class DetectionFrames:
     def __init__(self, store: Store, detector: str, split: str) -> None:
         self._store, self._detector, self._split = store, detector, split
         self.schema = detection_schema(store, detector, split)
-        self._images = store.manifest(source_of(split)).images.select("image_id", "file_name")
+        self._images = store.manifest(SplitName(split).source).images.select("image_id", "file_name")
 
     def shard_frame(self, shard: Shard, columns: Sequence[str]) -> pl.DataFrame:
         """The detections of a shard in its order, with at least these columns (of the schema's)."""
@@ -181,5 +181,7 @@ def images(store: Store, detector: str, split: str) -> pl.DataFrame:
                 }
             )
         )
-    manifest = store.manifest(source_of(split)).images.select("image_id", "file_name", "width", "height", "subset")
+    manifest = store.manifest(SplitName(split).source).images.select(
+        "image_id", "file_name", "width", "height", "subset"
+    )
     return manifest.join(pl.concat(tables), on="image_id", how="inner").sort("image_id")

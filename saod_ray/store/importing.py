@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from saod_ray.config import UseCase, source_of, val_shift
+from saod_ray.config import UseCase
 from saod_ray.data.json_stream import JsonFile
 from saod_ray.errors import SaodError
+from saod_ray.splits import SplitName, val_shift
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Array
@@ -39,7 +40,7 @@ def import_results(
     check_name(detector)
     if not detections.is_file():
         raise SaodError(f"There is no file {detections}: give the COCO result JSON with --detections.")
-    known = [*case.splits_of(), *val_shift(case.splits.id.severities)]
+    known = [*case.split_names(), *val_shift(case.splits.id.severities)]
     check_split(split, known, [subset.name for subset in case.splits.ood])
     store = Store.of_use_case(uri, case)
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
@@ -103,7 +104,7 @@ def _clashing(store: Store, detector: str, split: str, unit: str, replace: bool)
 def _shard_name(store: Store, detector: str, split: str, origin: Origin, image_ids: Array) -> str:
     """A name made of what the shard is made from: the same work has the same name everywhere."""
     state = hashlib.blake2b(digest_size=16)
-    for part in (detector, split, origin.kind, origin.sha256, store.description.manifests[source_of(split)]):
+    for part in (detector, split, origin.kind, origin.sha256, store.description.manifests[SplitName(split).source]):
         state.update(part.encode() + b"\0")
     state.update(np.ascontiguousarray(image_ids, "<i8").tobytes())
     return state.hexdigest()

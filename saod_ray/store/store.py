@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from saod_ray.config import UseCase, source_of, split_names, val_shift
+from saod_ray.config import UseCase
 from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, some
 from saod_ray.files import Folder
+from saod_ray.splits import SplitName, split_names, val_shift
 from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
@@ -131,7 +132,7 @@ class Store:
     @cached_property
     def splits(self) -> list[str]:
         """The splits that a complete detector has."""
-        return split_names(tuple(self.description.severities), bool(self.description.subsets))
+        return split_names(self.description.severities, has_ood=bool(self.description.subsets))
 
     @cached_property
     def val_shift(self) -> list[str]:
@@ -177,7 +178,7 @@ class Store:
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
         """The images of a split or OOD subset, by ids that are unique among them."""
-        images = self.manifest(source_of(split)).images
+        images = self.manifest(SplitName(split).source).images
         if unit != "all":
             images = images.filter(subset=unit)
         if images["source_id"].n_unique() < images.height:
@@ -287,6 +288,6 @@ def check_split(split: str, known: Sequence[str], subsets: Sequence[str]) -> tup
     name, _, subset = split.partition("/")
     if name not in known:
         raise SaodError(f"'{split}' is not a split{did_you_mean(name, known)}: use {some(known, 9)}.")
-    if subset and (source_of(name) != "ood" or subset not in subsets):
+    if subset and (SplitName(name).source != "ood" or subset not in subsets):
         raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(subsets, 9)}.")
     return name, subset or "all"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from saod_ray.splits import SplitName
+
 if TYPE_CHECKING:
     from saod_ray.store.ledger import Page
 
@@ -46,12 +48,8 @@ class Unit(NamedTuple):
 
     @property
     def severity(self) -> int:
-        """How strongly its images are corrupted; 0 is not at all.
-
-        >>> Unit("id-c3", 0, 1).severity, Unit("val-c1", 0, 1).severity, Unit("pseudo-ood", 0, 1).severity
-        (3, 1, 0)
-        """
-        return int(self.split.partition("-c")[2] or 0)
+        """The severity of the corruption of its images; 0 if they are not corrupted."""
+        return SplitName(self.split).severity
 
 
 def is_of_run(name: str) -> bool:

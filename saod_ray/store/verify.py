@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError, some
+from saod_ray.splits import SplitName
 from saod_ray.store import seals
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.results_file import FILE, read_results
@@ -51,7 +51,7 @@ def verify(store: Store, detectors: Sequence[str], progress: Callable[[int, int]
             continue
         seen = [_shard(store, page, shard, problems) for page in found for shard in page.shards]
         shards += [shard for page in found for shard in page.shards]
-        wanted = image_ids.get(source_of(split))
+        wanted = image_ids.get(SplitName(split).source)
         if wanted is not None and all(ids is not None for ids in seen):
             got = np.concatenate([np.empty(0, np.int64), *(ids for ids in seen if ids is not None)])
             problems += _coverage(store, detector, split, got, wanted)

@@ -9,12 +9,13 @@ import pytest
 from slow_verdicts import detections, same, verdict
 from usecases import SPLITS, random_use_case
 
-from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES, DetectorSpec, ScoreSettings, UseCase, source_of
+from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES, DetectorSpec, ScoreSettings, UseCase
 from saod_ray.detect.detections import Detections
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import evaluate_split
 from saod_ray.score.self_aware import SelfAware
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import UNCERTAINTIES as COLUMNS
@@ -34,14 +35,14 @@ def store(tmp_path_factory) -> Store:
     made = Store.of_use_case(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
     rng = np.random.default_rng(0)
     for split in SPLITS:
-        write(made, split, data["objects"][source_of(split)], rng)
+        write(made, split, data["objects"][SplitName(split).source], rng)
     return made
 
 
 def write(
     store: Store, split: str, objects: list, rng: np.random.Generator, mark: str = MARK, kind: str = "run"
 ) -> None:
-    ids = np.sort(store.manifest(source_of(split)).images["image_id"].to_numpy())
+    ids = np.sort(store.manifest(SplitName(split).source).images["image_id"].to_numpy())
     middle = len(ids) // 2
     for start, stop in ((0, middle), (middle, len(ids))):
         rows = random_rows(ids[start:stop], objects, rng)

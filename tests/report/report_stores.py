@@ -10,8 +10,9 @@ import numpy as np
 from conftest import saod_ray
 from usecases import import_all, random_use_case
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import draw
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Rows
@@ -56,7 +57,7 @@ def nasty_store(folder: Path, detectors: tuple[str, ...] = ("atss", "f-rcnn"), w
 
 def run_like(store: Store, detector: str) -> None:
     """Rewrite a detector's ID splits as a run writes them: with the corruption drawn, and one image that failed."""
-    for split in [split for split in store.splits if source_of(split) == "id"]:
+    for split in [split for split in store.splits if SplitName(split).source == "id"]:
         old = store.pages(detector, split)[0]
         rows = store.read_shard(detector, split, old.shards[0])
         severity = int(split[4:] or 0) if split.startswith("id-c") else 0

@@ -262,8 +262,8 @@ def test_without_corruption_daq_has_two_parts(tmp_path) -> None:
     from saod_ray.store.importing import import_results
 
     case = UseCase.load(file)
-    assert case.splits_of() == ["val", "pseudo-ood", "id", "ood"]
-    for split in case.splits_of():
+    assert case.split_names() == ["val", "pseudo-ood", "id", "ood"]
+    for split in case.split_names():
         import_results(str(tmp_path / "store"), case, "d", split, tmp_path / "case" / f"{split}.detections.json")
     figures = score(str(tmp_path / "store"), ["d"])["d"]
     ba, idq = figures["ood"]["ba"], figures["id"]["idq"]

@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -25,6 +24,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from saod_ray.config import DetectorSpec, Model, _first
 from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.versions import public_version
 
 if TYPE_CHECKING:
     from saod_ray.detect.detections import Detector
@@ -239,19 +239,11 @@ def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) ->
     classes = _classes(entry, use_case_classes)
     config = _inference(_config(entry, len(classes))) if entry.backend == "mmdet" else None
     said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
-    said.append([_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
+    said.append([public_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
     if entry.backend not in BACKENDS:  # a user's own class may change
         said.append(_digest(_source_file(entry) or Path(inspect.getfile(_kind(entry)))))
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
-
-
-def _version(package: str) -> str | None:
-    """The public part: a build for CPUs or GPUs is the same version."""
-    try:
-        return version(package).partition("+")[0]
-    except PackageNotFoundError:
-        return None
 
 
 def describe(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> DetectorSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 
 import msgspec
 
@@ -24,6 +23,7 @@ from saod_ray.score.results import (
 )
 from saod_ray.store import results_file, seals
 from saod_ray.store.store import Store
+from saod_ray.versions import package_versions
 
 PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
 
@@ -43,7 +43,7 @@ def results(
     provenance = Provenance(
         saod_ray=__version__,
         python=platform.python_version(),
-        packages={name: version(name) for name in PACKAGES},
+        packages=package_versions(PACKAGES),
         use_case=use_case,
         detections={name: origins(store, name) for name in scored},
     )

@@ -13,7 +13,7 @@ from saod_ray.errors import SaodError, some
 from saod_ray.experiment import paper
 from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
 from saod_ray.store.seals import encode_json
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> O
 
 def key_of(name: str, store: Store, settings: ScoreSettings, detectors: Sequence[str], partial: bool) -> str:
     """A digest of all that an outcome depends on: shards, ground truth, settings and what the code computes."""
-    parts = ["experiment", str(FORMAT), str(SCORE_FORMAT), name, settings.model_dump_json(), str(partial)]
+    parts = ["experiment", FORMAT, SCORE_FORMAT, name, settings.model_dump_json(), partial]
     parts += [store.description.name, *store.description.manifests.values()]
     for detector in sorted(detectors):
         for split in [*store.splits, *store.extra_splits(detector)]:
             parts += [detector, split, *(shard.sha256 for shard in store.shards(detector, split))]
-    return content_key(*parts)[3:]
+    return cache_key(*parts)[3:]
 
 
 def read(store: Store, name: str) -> Outcome | None:

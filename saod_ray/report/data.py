@@ -29,7 +29,7 @@ from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import load, positions
 from saod_ray.splits import SplitName
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
 from saod_ray.store.store import Store
 
 FORMAT = 2  # of the cached tables: raise it when any of them changes
@@ -119,18 +119,9 @@ def _agree(stated: Any, now: Any) -> bool:
 
 def _tables(benchmark: Benchmark, detector: str, self_aware: SelfAware, result: DetectorResult) -> DetectorTables:
     store = benchmark.store
-    parts = [
-        "report",
-        str(FORMAT),
-        str(SCORE_FORMAT),
-        str(RESULT_FORMAT),
-        detector,
-        benchmark.settings.model_dump_json(),
-    ]
-    parts += store.description.manifests.values()
-    for split in store.splits:
-        parts += [split, *(shard.sha256 for shard in store.shards(detector, split))]
-    key = content_key(*parts)
+    formats = (FORMAT, SCORE_FORMAT, RESULT_FORMAT)
+    settings = benchmark.settings.model_dump_json()
+    key = cache_key("report", *formats, detector, settings, *store.content_digests(detector))
     value = store.cache.value(key)
     if value is None:
         value = msgspec.to_builtins(_computed(benchmark, detector, self_aware, result))

@@ -31,7 +31,7 @@ from saod_ray.score.self_aware import Identity, SelfAware, SelfAwareFile
 from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.uncertainty import Range
 from saod_ray.splits import SplitName
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
 from saod_ray.store.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.store.seals import origin_digests
 from saod_ray.store.store import Store
@@ -300,20 +300,17 @@ class Benchmark:
         """COCO's metrics depend on no setting but the conventions."""
         digests = [shard.sha256 for shard in self.store.shards(detector, split)]
         ground = self.store.description.manifests[SplitName(split).source]
-        return content_key("accuracy", str(FORMAT), ground, self.settings.conventions, *digests)
+        return cache_key("accuracy", FORMAT, ground, self.settings.conventions, *digests)
 
     # one detector ---------------------------------------------------------------------------------------------
 
     def _result_key(self, detector: str, partial: bool) -> str:
-        parts = ["result", str(FORMAT), str(RESULT_FORMAT), *map(str, self._identity(detector)), str(partial)]
-        parts += [self.settings.model_dump_json(), *self.store.description.manifests.values()]
-        for split in self.store.splits:
-            parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
-        return content_key(*parts)
+        parts = (*self._identity(detector), partial, self.settings.model_dump_json())
+        return cache_key("result", FORMAT, RESULT_FORMAT, *parts, *self.store.content_digests(detector))
 
     def _replicates_key(self, result_key: str) -> str:
         assert self.resamples is not None
-        return content_key("replicates", str(bootstrap.FORMAT), result_key, *map(str, self.resamples))
+        return cache_key("replicates", bootstrap.FORMAT, result_key, *self.resamples)
 
     def evidence(self, fitted: Fitted, splits: dict[str, SplitScores]) -> Evidence:
         """What resamples weigh, image by image."""

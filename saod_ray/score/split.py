@@ -17,7 +17,7 @@ from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
 from saod_ray.score.objects import GroundTruth, area_bits
 from saod_ray.splits import SplitName
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
@@ -93,7 +93,7 @@ class SplitDetections:
 def ground_truth(store: Store, source: str) -> GroundTruth:
     """The objects of val, id or ood, as arrays that are made once."""
     known = store.description
-    key = content_key("objects", str(FORMAT), known.manifests[source], str(len(known.classes)), *known.subsets)
+    key = cache_key("objects", FORMAT, known.manifests[source], len(known.classes), *known.subsets)
     arrays = store.cache.arrays(key)
     if arrays is not None:
         return GroundTruth(**arrays, classes=len(known.classes))
@@ -232,7 +232,7 @@ def _concatenated(parts: list[SplitDetections]) -> SplitDetections:
 
 def _key(store: Store, split: str, shard: Shard, what: str) -> str:
     """Content decides: the shard's bytes, the ground truth's, and what was computed."""
-    return content_key(str(FORMAT), shard.sha256, store.description.manifests[SplitName(split).source], what)
+    return cache_key(FORMAT, shard.sha256, store.description.manifests[SplitName(split).source], what)
 
 
 # image-level uncertainty ----------------------------------------------------------------------------------------

@@ -17,9 +17,13 @@ from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 
 
-def content_key(*parts: str) -> str:
-    """A key that is a function of what went in."""
-    name = hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+def cache_key(*parts: object) -> str:
+    """The key of an entry: a digest of everything that its content depends on.
+
+    Parts are compared as text. They name the kind of entry, the format numbers of the code that computes it, the
+    settings, and the digests of the ground truth and the shards (`Store.content_digests`).
+    """
+    name = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
     return f"{name[:2]}/{name}"
 
 

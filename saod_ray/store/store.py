@@ -216,6 +216,13 @@ class Store:
         found = [shard for page in self.pages(detector, split) for shard in page.shards]
         return sorted(found, key=lambda shard: shard.name)
 
+    def content_digests(self, detector: str) -> list[str]:
+        """Digests of the ground truth and of the detector's shards by split, which cache keys are made of."""
+        digests = list(self.description.manifests.values())
+        for split in self.splits:
+            digests += [split, *(shard.sha256 for shard in self.shards(detector, split))]
+        return digests
+
     def shard_file(self, detector: str, split: str, name: str) -> str:
         """Where a shard lies, relative to the store."""
         return f"detections/{detector}/{split}/{name}.parquet"

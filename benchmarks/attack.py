@@ -41,7 +41,7 @@ from saod_ray.report.results import results
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.store import coco_results, manifests
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.results_file import read_results
 from saod_ray.store.seals import encode_json, sealed
 from saod_ray.store.store import Store
@@ -251,7 +251,7 @@ def annotation_files(attack: Attack) -> Outcomes:
 
 
 def _names_stay_inside(case: UseCase) -> bool:
-    tables = manifests.parsed(manifests.build(case).files)
+    tables = manifests.parse_manifests(manifests.bundle_manifests(case).files)
     return all(is_plain(name) for table in tables.values() for name in table.images["file_name"])
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
 
 if TYPE_CHECKING:
     import polars as pl
@@ -178,7 +178,9 @@ class BenchmarkStore:
         key = CHART_ALIASES.get(name, name)
         if key not in charts:
             known = [*CHART_ALIASES, *charts]
-            raise SaodError(f"There is no chart '{name}'{did_you_mean(name, known)}: there are {some(known, 30)}.")
+            raise SaodError(
+                f"There is no chart '{name}'{did_you_mean(name, known)}: there are {join_truncated(known, 30)}."
+            )
         return report_module.figures.standalone(charts[key], gathered, CHART_WIDTH)
 
     # names ------------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class BenchmarkStore:
         return Benchmark(self._store, chosen, partial)
 
     def __repr__(self) -> str:
-        names = some(self.detectors) or "no detectors"
+        names = join_truncated(self.detectors) or "no detectors"
         return f"<store {self.uri} of {self.use_case}: {names}; splits {', '.join(self.splits)}>"
 
     def _repr_html_(self) -> str:
@@ -297,7 +299,7 @@ def run(
     if unknown:
         known = list(RunOptions.__dataclass_fields__)
         raise SaodError(
-            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {some(known, 30)}."
+            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {join_truncated(known, 30)}."
         )
     names = detectors if isinstance(detectors, str) else ",".join(detectors)
     uri = None if store is None else _uri(store)

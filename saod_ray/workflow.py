@@ -81,9 +81,9 @@ def score_to_files(
     results, scored = score_benchmark(benchmark, names, metrics, progress)
     content = encode_json(results)
     folder, file = target
-    folder.put_if_other(file, content)
+    folder.write_if_changed(file, content)
     for name, entry in scored.items():
-        folder.put_if_other(f"selfaware/{name}.json", encode_json(entry.selfaware))
+        folder.write_if_changed(f"selfaware/{name}.json", encode_json(entry.selfaware))
     return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", content)
 
 
@@ -105,10 +105,10 @@ def write_report(
     experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
     content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
     for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
-        Folder(str(figures)).put_if_other(name, file)
+        Folder(str(figures)).write_if_changed(name, file)
     folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
-    folder.put_if_other(target, content)
-    return folder.shown(target) if out is None else str(out)
+    folder.write_if_changed(target, content)
+    return folder.display_path(target) if out is None else str(out)
 
 
 class _ReportRoom:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from saod_ray.config import UseCase
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "d8"

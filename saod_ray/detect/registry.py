@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from saod_ray.config import DetectorSpec, Model, _first
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
 from saod_ray.versions import public_version
 
 if TYPE_CHECKING:
@@ -297,7 +297,9 @@ def _classes(entry: Entry, use_case_classes: Sequence[str]) -> tuple[str, ...]:
     lacking = [name for name in use_case_classes if name not in classes]
     strange = [name for name in classes if name not in use_case_classes]
     if lacking or strange:
-        parts = [f"lacks {some(lacking)}"] * bool(lacking) + [f"has also {some(strange)}"] * bool(strange)
+        parts = [f"lacks {join_truncated(lacking)}"] * bool(lacking) + [f"has also {join_truncated(strange)}"] * bool(
+            strange
+        )
         raise SaodError(
             f"'{entry.name}' does not have the classes of the use case: it {' and '.join(parts)}: "
             "name its `classes` as the use case does, in the order of its labels."

@@ -61,7 +61,7 @@ class Job:
         limits: ImageLimits = OTHERS_IMAGES,
     ) -> Job:
         """Check everything that can be checked before anything starts."""
-        store = Store.of_use_case(uri, case)
+        store = Store.open_or_create(uri, case)
         classes = store.description.classes
         entries = registry.choose(case.name, detectors)
         for entry in entries:

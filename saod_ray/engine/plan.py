@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from saod_ray.config import DetectorSpec
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.compaction import IMAGES
@@ -92,7 +92,7 @@ class Inputs:
 
     def is_valid(self, page: Page, fingerprint: str) -> bool:
         """Whether a page was made from what its images are now."""
-        unit = Unit.named(page.split, page.unit)
+        unit = Unit.from_name(page.split, page.unit)
         return unit.stop <= self.images(page.split).height and page.origin.sha256 == self.key(fingerprint, unit)
 
     def _image_digests(self, split: str) -> list[bytes]:
@@ -156,7 +156,7 @@ def _covered(inputs: Inputs, spec: DetectorSpec, requested: Unit, plan: Plan, op
     files = set(inputs.store.folder.list(f"detections/{spec.name}/{requested.split}"))
     valid = []
     for page in pages:
-        unit = Unit.named(requested.split, page.unit)
+        unit = Unit.from_name(requested.split, page.unit)
         is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
         if page.origin.kind != RUN or (is_there and not inputs.is_valid(page, spec.fingerprint)):
             _refuse_other(inputs, page, unit.stop > requested.stop < len(covered), options)
@@ -188,7 +188,7 @@ def _failed(page: Page) -> int:
 
 def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
     """How many of a page's images before `stop` failed."""
-    unit = Unit.named(page.split, page.unit)
+    unit = Unit.from_name(page.split, page.unit)
     if unit.stop <= stop or not _failed(page):
         return _failed(page)
     rows = [inputs.store.read_shard(page.detector, page.split, shard) for shard in page.shards]
@@ -234,4 +234,4 @@ def summary(plan: Plan, groups: Sequence[Sequence[str]]) -> str:
     replaced = f"; {stale:,} images that failed, or that changed since, are replaced" if stale else ""
     prepared = sum(plan.images_to_prepare(group) for group in groups)
     passes = f" (in {len(groups)} passes, one per group of detectors)" if len(groups) > 1 else ""
-    return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {some(counts, 9)}{replaced}"
+    return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {join_truncated(counts, 9)}{replaced}"

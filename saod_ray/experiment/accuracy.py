@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row, Value
 from saod_ray.splits import SplitName, val_shift
@@ -32,7 +32,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
         without += [detector] * (not all(context.has(detector, split) for split in extra))
     if without:
         why = "corrupted copies of val are missing, incomplete or of other weights"
-        yield Remark(f"{some(without, 9)}: {why}; `saod-ray run --with-val-shift` detects on them.")
+        yield Remark(f"{join_truncated(without, 9)}: {why}; `saod-ray run --with-val-shift` detects on them.")
 
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -22,7 +22,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             else:
                 without.append(detector)
     if without:
-        yield Remark(f"{some(without, 9)}: no determinant, which probabilistic detectors alone have.")
+        yield Remark(f"{join_truncated(without, 9)}: no determinant, which probabilistic detectors alone have.")
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.experiment import paper
 from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
@@ -100,7 +100,7 @@ def perform(experiment: Experiment, context: ExperimentContext) -> Outcome:
     if known is not None and known.key == key:
         return known
     made = _computed(experiment, context, key)
-    context.store.folder.put_if_other(_file(experiment.name), made.json())
+    context.store.folder.write_if_changed(_file(experiment.name), made.json())
     return made
 
 
@@ -109,7 +109,7 @@ def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> O
     rows = [each for each in said if isinstance(each, Row)]
     remarks = list(dict.fromkeys(str(each) for each in said if isinstance(each, Remark)))
     if not any(value is not None for row in rows for value in row.values):
-        why = f" ({some(remark.rstrip('.') for remark in remarks)})" if remarks else ""
+        why = f" ({join_truncated(remark.rstrip('.') for remark in remarks)})" if remarks else ""
         raise SaodError(
             f"'{experiment.name}' cannot be done with {context.store.uri}{why}: it needs {experiment.needs}"
         )

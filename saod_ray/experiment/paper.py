@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 
 Printed = dict[tuple[str, ...], dict[str, float | None]]
 
@@ -51,7 +51,7 @@ def unlike(settings: ScoreSettings, partial: bool) -> list[str]:
     """
     given, default = settings.model_dump(mode="json"), ScoreSettings().model_dump(mode="json")
     others = [f"{name.replace('_', '-')} {given[name]}" for name in given if given[name] != default[name]]
-    how = ["of a partial store"] * partial + [f"with {some(others, 9)}"] * bool(others)
+    how = ["of a partial store"] * partial + [f"with {join_truncated(others, 9)}"] * bool(others)
     said = "The paper's values are of all images under the default settings"
     return [f"{said}, these are {', '.join(how)}."] if how else []
 

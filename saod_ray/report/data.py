@@ -187,7 +187,7 @@ def read_heads(benchmark: Benchmark, detector: str, split: str) -> Heads:
                 table = pq.read_table(source, columns=["image_id", "corruption", "error"], use_threads=False)
         except (OSError, pa.ArrowException):
             raise SaodError(
-                f"The shard {store.folder.shown(file)} is gone or damaged: `saod-ray verify {store.uri}` says how to "
+                f"The shard {store.folder.display_path(file)} is gone or damaged: `saod-ray verify {store.uri}` says how to "
                 "repair it."
             ) from None
         ids.append(table["image_id"].to_numpy())

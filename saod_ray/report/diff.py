@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.report.results import read_results, resampling
 from saod_ray.report.table import percent
 from saod_ray.score import bootstrap
@@ -113,7 +113,7 @@ def refuse_strangers(a: Store, b: Store) -> None:
     other += [what for what in ("classes", "severities", "subsets") if getattr(mine, what) != getattr(theirs, what)]
     if other:
         raise SaodError(
-            f"{a.uri} and {b.uri} are both of '{mine.name}', but differ in {some(other)}: compare stores that were made "
+            f"{a.uri} and {b.uri} are both of '{mine.name}', but differ in {join_truncated(other)}: compare stores that were made "
             "with the same data."
         )
 
@@ -129,7 +129,7 @@ def pairs_of(a: Store, b: Store, wanted: Sequence[str] | None) -> list[tuple[str
     both = [name for name in mine if name in theirs]
     if not both:
         raise SaodError(
-            f"{a.uri} has {some(mine)} and {b.uri} has {some(theirs)}, none of them both: import a detector that the "
+            f"{a.uri} has {join_truncated(mine)} and {b.uri} has {join_truncated(theirs)}, none of them both: import a detector that the "
             "other store has."
         )
     return [(name, name) for name in both]
@@ -219,7 +219,7 @@ def remarks(diff: StoreDiff) -> list[str]:
     lines = [f"setting {key}: {ours} and {theirs}" for key, (ours, theirs) in diff.settings.items()]
     if diff.a != diff.b:
         sides = ((diff.a, diff.only_in.a), (diff.b, diff.only_in.b))
-        lines += [f"only in {uri}: {some(names, 9)}" for uri, names in sides if names]
+        lines += [f"only in {uri}: {join_truncated(names, 9)}" for uri, names in sides if names]
     for pair in diff.pairs:
         name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
         if pair.fingerprints:

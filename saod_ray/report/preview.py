@@ -15,10 +15,10 @@ from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
 from saod_ray.splits import SplitName
-from saod_ray.store.manifests import Built
+from saod_ray.store.manifests import ManifestCache
 
 CELL = (260, 195)  # width and height of a picture in a sheet
 CAPTION, GAP, COLUMNS = 18, 8, 6
@@ -41,7 +41,7 @@ class Preview:
     """The images of a use case that was built."""
 
     def __init__(self, case: UseCase, limits: ImageLimits = OTHERS_IMAGES) -> None:
-        built = Built(case)
+        built = ManifestCache(case)
         if not built.is_fresh():
             raise SaodError(
                 f"'{case.name}' is not built from the files below {case.root}: run `{case.command('build')}` first."
@@ -66,7 +66,9 @@ class Preview:
         images = self._manifest("id").images
         found = images.head(1) if image_id is None else images.filter(image_id=image_id)
         if not found.height:
-            raise SaodError(f"id has no image {image_id}: its ids are {some(images['image_id'].head(6).to_list())}.")
+            raise SaodError(
+                f"id has no image {image_id}: its ids are {join_truncated(images['image_id'].head(6).to_list())}."
+            )
         row = found.row(0, named=True)
         pixels = self._pixels(row)
         severities = sorted(self._severities) or [1, 3, 5]
@@ -102,9 +104,9 @@ class Preview:
     def _pixels(self, row: dict[str, object]) -> np.ndarray:
         name = str(row["file_name"])
         try:
-            return load(self._folder, name, self._limits, self._folder.shown(name))
+            return load(self._folder, name, self._limits, self._folder.display_path(name))
         except FileNotFoundError:
-            raise SaodError(f"There is no image {self._folder.shown(name)}: fetch it again.") from None
+            raise SaodError(f"There is no image {self._folder.display_path(name)}: fetch it again.") from None
 
 
 def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.Image:

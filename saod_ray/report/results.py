@@ -89,5 +89,5 @@ def read_results(store: Store) -> BenchmarkResult:
     try:
         return BenchmarkResult.from_json(results_file.read_results(store))
     except msgspec.ValidationError as error:
-        place = store.folder.shown(results_file.FILE)
+        place = store.folder.display_path(results_file.FILE)
         raise SaodError(f"{place} is damaged ({error}): run `saod-ray score {store.uri}` again.") from error

@@ -8,10 +8,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from saod_ray.store.building import State, Status
+from saod_ray.store.build import SourceStatus, UseCaseStatus
 
 
-def source_table(status: Status) -> Table:
+def source_table(status: UseCaseStatus) -> Table:
     """A row a source: whether it is there, how much of it a build found, and how much was published."""
     title = f"{status.use_case} below {status.root}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
@@ -36,7 +36,7 @@ def source_table(status: Status) -> Table:
     return table
 
 
-def remarks(status: Status) -> Iterator[Text]:
+def remarks(status: UseCaseStatus) -> Iterator[Text]:
     """What else there is to say, a line each: where things are looked for and got, how sizes differ, what to do next."""
     for each in status.sources:
         for word, wanted in (("found", True), ("missing", False)):
@@ -63,7 +63,7 @@ def _sum(values: Iterable[int | None]) -> str:
     return "" if None in known else f"{sum(value or 0 for value in known):,}"
 
 
-def _next_step(status: Status) -> str:
+def _next_step(status: UseCaseStatus) -> str:
     if status.built == "yes":
         return f"built    {status.manifests}"
     if status.built == "damaged":
@@ -73,7 +73,7 @@ def _next_step(status: Status) -> str:
     return f"next     not built yet: {status.build_command}"
 
 
-def _images(state: State) -> Text:
+def _images(state: SourceStatus) -> Text:
     if state.images is None:
         return Text("")
     differs = state.published is not None and state.images != state.published

@@ -246,7 +246,7 @@ class Benchmark:
         if not len(annotated.images):
             raise SaodError(
                 f"'{detector}' has no detections on val's annotated images, which thresholds are fitted on: complete "
-                f"it with `{self.store.completing(detector, 'val')}`."
+                f"it with `{self.store.completion_command(detector, 'val')}`."
             )
         return annotated
 

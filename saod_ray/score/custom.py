@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Benchmark, Scored
 from saod_ray.score.bootstrap import Bootstrap
@@ -36,7 +36,7 @@ def with_metrics(benchmark: Benchmark, scored: dict[str, Scored], metrics: Seque
     names = [metric.name for metric in metrics]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SaodError(f"Two metrics are called {some(map(repr, twice))}: give each a name of its own.")
+        raise SaodError(f"Two metrics are called {join_truncated(map(repr, twice))}: give each a name of its own.")
     if not metrics:
         return scored
     return {name: _with_metrics(benchmark, name, entry, metrics) for name, entry in scored.items()}
@@ -106,7 +106,7 @@ def _checked(metric: CustomMetric, frame: pl.DataFrame, columns: tuple[str, ...]
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise SaodError(
-            f"The frame of the metric '{metric.name}' lacks the column {some(missing)}: it has {some(frame.columns)}."
+            f"The frame of the metric '{metric.name}' lacks the column {join_truncated(missing)}: it has {join_truncated(frame.columns)}."
         )
     return frame if "weight" in frame.columns else frame.with_columns(weight=pl.lit(1.0))
 

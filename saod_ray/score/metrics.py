@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
 from saod_ray.score.results import DetectorResult, Intervals, MetricResult, Number
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def find_metric(target: str) -> CustomMetric:
         return found
     if found is not None:
         raise SaodError(f"{target} is not a metric: declare it with @saod_ray.metric(NAME, better=..., unit=...).")
-    hint = did_you_mean(attribute, declared) or (f": it has {some(declared)}" if declared else "")
+    hint = did_you_mean(attribute, declared) or (f": it has {join_truncated(declared)}" if declared else "")
     raise SaodError(f"{module_name} has no metric '{attribute}'{hint}.")
 
 

@@ -240,10 +240,12 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     def __getitem__(self, detector: str) -> DetectorResult:
         if detector not in self.detectors:
-            from saod_ray.errors import SaodError, did_you_mean, some
+            from saod_ray.errors import SaodError, did_you_mean, join_truncated
 
             known = list(self.detectors)
-            raise SaodError(f"There are no results of '{detector}'{did_you_mean(detector, known)}: use {some(known)}.")
+            raise SaodError(
+                f"There are no results of '{detector}'{did_you_mean(detector, known)}: use {join_truncated(known)}."
+            )
         return self.detectors[detector]
 
     def __iter__(self) -> Iterator[str]:

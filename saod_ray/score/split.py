@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
 from saod_ray.score.objects import GroundTruth, area_bits
@@ -253,7 +253,9 @@ def image_uncertainty(
     order = np.argsort(images, kind="stable")
     if (np.diff(images[order]) == 0).any():
         twice = image_ids[images[order][1:][np.diff(images[order]) == 0]]
-        raise SaodError(f"Images {some(twice)} of {split} occur in two shards: run `saod-ray verify {store.uri}`.")
+        raise SaodError(
+            f"Images {join_truncated(twice)} of {split} occur in two shards: run `saod-ray verify {store.uri}`."
+        )
     return images[order], np.concatenate(values)[order]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 _TRUTH = {

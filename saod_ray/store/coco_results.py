@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as paj
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.store.rows import UNCERTAINTIES, Array
 
 _SCHEMA = pa.schema(
@@ -134,7 +134,7 @@ def _fault(detection: dict[str, Any], columns: dict[str, int]) -> str | None:
         if key == "variance" and (len(values) not in (0, 4) or min(values, default=0) < 0):
             return f"needs four numbers of at least 0 as variance but has {_shown(values)}"
         if len(values) > most:
-            return f"has {len(values)} values of {key}: up to {most} are known ({some(UNCERTAINTIES)})"
+            return f"has {len(values)} values of {key}: up to {most} are known ({join_truncated(UNCERTAINTIES)})"
         if columns.setdefault(key, len(values)) != len(values):
             return f"has {len(values)} values of {key} where earlier detections have {columns[key]}"
     return None

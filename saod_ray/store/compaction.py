@@ -70,7 +70,7 @@ def _within(listed: list[Page], unit: Unit, key: Callable[[Unit], str]) -> list[
     """The valid pages that lie within a unit and are not superseded, in the order of their images."""
     found = []
     for page in listed:
-        part = Unit.named(unit.split, page.unit)
+        part = Unit.from_name(unit.split, page.unit)
         if unit.start <= part.start and part.stop <= unit.stop and page.origin.sha256 == key(part):
             found.append(page)
     gone = {page.unit for page in superseded(found)}
@@ -81,7 +81,7 @@ def _chains(pages: list[Page], is_touching: bool) -> list[tuple[Unit, list[Page]
     """Pages that overlap, or touch where that counts, and the images from their first to their last."""
     chains: list[tuple[Unit, list[Page]]] = []
     for page in pages:
-        unit = Unit.named(page.split, page.unit)
+        unit = Unit.from_name(page.split, page.unit)
         if chains and unit.start < chains[-1][0].stop + is_touching:
             whole, before = chains[-1]
             chains[-1] = (whole._replace(stop=max(whole.stop, unit.stop)), [*before, page])
@@ -95,7 +95,7 @@ def _joined(store: Store, pages: list[Page]) -> Rows:
     parts = []
     at = 0
     for page in pages:
-        start, stop = Unit.named(page.split, page.unit)[1:]
+        start, stop = Unit.from_name(page.split, page.unit)[1:]
         rows = [store.read_shard(page.detector, page.split, shard) for shard in page.shards]
         parts.append(_from(_concatenated(rows), max(at - start, 0)))
         at = stop

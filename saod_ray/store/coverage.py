@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.splits import SplitName
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
@@ -38,13 +38,13 @@ def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None
     """Refuse to score what is incomplete, naming what is missing and the command that completes it."""
     over = [split for split, each in found.items() if each["missing"] < 0]
     if over:
-        raise SaodError(f"'{detector}' has images twice in {some(over)}: run `saod-ray verify {store.uri}`.")
+        raise SaodError(f"'{detector}' has images twice in {join_truncated(over)}: run `saod-ray verify {store.uri}`.")
     gaps = [f"{split} ({each['missing']:,} images)" for split, each in found.items() if each["missing"]]
     if gaps:
         first = next(split for split, each in found.items() if each["missing"])
         raise SaodError(
-            f"'{detector}' in {store.uri} is incomplete: {some(gaps, 9)} missing; complete it with "
-            f"`{store.completing(detector, first)}`, or score what is there with --partial."
+            f"'{detector}' in {store.uri} is incomplete: {join_truncated(gaps, 9)} missing; complete it with "
+            f"`{store.completion_command(detector, first)}`, or score what is there with --partial."
         )
 
 

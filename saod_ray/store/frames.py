@@ -52,7 +52,7 @@ def shards_of(store: Store, detector: str, split: str) -> list[Shard]:
     if not shards:
         raise SaodError(
             f"'{detector}' in {store.uri} has no detections on {split}: add them with "
-            f"`{store.completing(detector, split)}`."
+            f"`{store.completion_command(detector, split)}`."
         )
     return shards
 

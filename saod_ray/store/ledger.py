@@ -86,7 +86,7 @@ def _read_page(folder: Folder, detector: str, split: str, unit: str) -> Page:
     page = records.read(folder, name, Page, _remedy(name))
     fault = _fault(page, detector, split, unit)
     if fault:
-        raise SaodError(f"{folder.shown(name)} {fault}: {_remedy(name)}.")
+        raise SaodError(f"{folder.display_path(name)} {fault}: {_remedy(name)}.")
     return page
 
 
@@ -97,8 +97,8 @@ def _fault(page: Page, detector: str, split: str, unit: str) -> str | None:
     if any(shard.empty + shard.failed > shard.images for shard in page.shards):
         return "counts more empty and failed images than a shard has"
     images = sum(shard.images for shard in page.shards)
-    if page.origin.kind == RUN and is_of_run(unit) and images != Unit.named(split, unit).image_count:
-        return f"counts {images:,} images where its name says {Unit.named(split, unit).image_count:,}"
+    if page.origin.kind == RUN and is_of_run(unit) and images != Unit.from_name(split, unit).image_count:
+        return f"counts {images:,} images where its name says {Unit.from_name(split, unit).image_count:,}"
     return None
 
 
@@ -110,7 +110,7 @@ def _refuse_repeated_shards(folder: Folder, base: str, listed: list[Page]) -> No
         if repeated:
             name = f"{base}/{page.unit}.json"
             raise SaodError(
-                f"{folder.shown(name)} lists the shard {repeated[0]}, which is listed more than once: {_remedy(name)}."
+                f"{folder.display_path(name)} lists the shard {repeated[0]}, which is listed more than once: {_remedy(name)}."
             )
 
 

@@ -65,7 +65,7 @@ def read_results(store: Store) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fault = "is damaged"
     if fault:
-        raise SaodError(f"{store.folder.shown(FILE)} {fault}: {again} again.")
+        raise SaodError(f"{store.folder.display_path(FILE)} {fault}: {again} again.")
     return value
 
 

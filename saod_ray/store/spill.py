@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.store import coco_results
 from saod_ray.store.rows import UNCERTAINTIES, Array, Rows
 from saod_ray.store.store import Store
@@ -61,7 +61,7 @@ def _find(known: Array, ids: Array, what: str, use_case: str, file: str) -> Arra
     if len(known):
         found &= known[np.minimum(at, len(known) - 1)] == ids
     if not found.all():
-        strangers = some(np.unique(ids[~found]).tolist())
+        strangers = join_truncated(np.unique(ids[~found]).tolist())
         raise SaodError(
             f"{file}: {what} {strangers} is not in the use case '{use_case}': check --split and --use-case."
         )

@@ -24,13 +24,13 @@ import msgspec
 import pyarrow as pa
 
 from saod_ray.config import UseCase
-from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, some
+from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, join_truncated
 from saod_ray.files import Folder
 from saod_ray.splits import SplitName, split_names, val_shift
 from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
-from saod_ray.store.manifests import Built, Description
+from saod_ray.store.manifests import Description, ManifestCache
 from saod_ray.store.rows import Rows
 from saod_ray.store.units import is_of_run, superseded
 
@@ -94,13 +94,13 @@ class Store:
     @classmethod
     def of_use_case(cls, uri: str, case: UseCase) -> Store:
         """The store of this use case, made when it is not there and refused when it holds another."""
-        built = Built(case)
+        built = ManifestCache(case)
         fresh = built.is_fresh()
         digests = built.description().annotations if fresh else manifests.input_digests(case)
         store = cls(uri)
         if store._holds(case, digests):
             return store
-        description, files = built.of_a_store() if fresh else manifests.build(case)[:2]
+        description, files = built.for_store() if fresh else manifests.bundle_manifests(case)[:2]
         with store.folder.lock("use-case"):
             store = cls(uri)
             if not store._holds(case, digests):  # another import may have been faster
@@ -182,7 +182,7 @@ class Store:
         if unit != "all":
             images = images.filter(subset=unit)
         if images["source_id"].n_unique() < images.height:
-            options = some([f"ood/{name}" for name in self.description.subsets], 9)
+            options = join_truncated([f"ood/{name}" for name in self.description.subsets], 9)
             raise SaodError(f"The OOD subsets share image ids: take them one by one, with --split {options}.")
         return images
 
@@ -201,7 +201,7 @@ class Store:
         for name in names or ():
             if name not in known:
                 raise SaodError(
-                    f"{self.uri} has no detector '{name}'{did_you_mean(name, known)}: it has {some(known)}."
+                    f"{self.uri} has no detector '{name}'{did_you_mean(name, known)}: it has {join_truncated(known)}."
                 )
         return sorted(set(names)) if names else known
 
@@ -294,7 +294,7 @@ def check_split(split: str, known: Sequence[str], subsets: Sequence[str]) -> tup
     """
     name, _, subset = split.partition("/")
     if name not in known:
-        raise SaodError(f"'{split}' is not a split{did_you_mean(name, known)}: use {some(known, 9)}.")
+        raise SaodError(f"'{split}' is not a split{did_you_mean(name, known)}: use {join_truncated(known, 9)}.")
     if subset and (SplitName(name).source != "ood" or subset not in subsets):
-        raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(subsets, 9)}.")
+        raise SaodError(f"'{split}' is not a split: the OOD subsets are {join_truncated(subsets, 9)}.")
     return name, subset or "all"

@@ -64,7 +64,9 @@ def is_of_run(name: str) -> bool:
 def superseded(pages: Sequence[Page]) -> list[Page]:
     """The pages of runs whose images all lie within another page's: the larger one holds the same rows."""
     mine = [
-        (Unit.named(page.split, page.unit), page) for page in pages if page.origin.kind == RUN and is_of_run(page.unit)
+        (Unit.from_name(page.split, page.unit), page)
+        for page in pages
+        if page.origin.kind == RUN and is_of_run(page.unit)
     ]
     mine.sort(key=lambda each: (each[0].start, -each[0].stop))
     gone, reach = [], -1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.splits import SplitName
 from saod_ray.store import seals
 from saod_ray.store.ledger import Page, Shard
@@ -75,7 +75,7 @@ def _check_results(store: Store, problems: list[Problem], notes: list[str]) -> N
         results = read_results(store)
     except SaodError as error:
         what, _, _ = str(error).partition(": run ")
-        fault = what.removeprefix(f"{store.folder.shown(FILE)} ")
+        fault = what.removeprefix(f"{store.folder.display_path(FILE)} ")
         problems.append(Problem(FILE, fault, f"saod-ray score {store.uri}"))
         return
     if seals.KEY not in results:
@@ -162,7 +162,7 @@ def _shard(store: Store, page: Page, shard: Shard, problems: list[Problem]) -> n
 
 def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: np.ndarray) -> list[Problem]:
     where = f"{detector} on {split}"
-    command = store.completing(detector, split)
+    command = store.completion_command(detector, split)
     missing = np.setdiff1d(wanted, got)
     strangers = np.setdiff1d(got, wanted)
     values, counts = np.unique(got, return_counts=True)
@@ -171,12 +171,14 @@ def _coverage(store: Store, detector: str, split: str, got: np.ndarray, wanted: 
     if len(missing) == len(wanted) and len(wanted):
         problems.append(Problem(where, f"has no detections: all {len(wanted):,} images are missing", command))
     elif len(missing):
-        problems.append(Problem(where, f"lacks {len(missing):,} images ({some(missing)})", command))
+        problems.append(Problem(where, f"lacks {len(missing):,} images ({join_truncated(missing)})", command))
     if len(strangers):
         problems.append(
-            Problem(where, f"has images that the use case does not ({some(strangers)})", f"{command} --replace")
+            Problem(
+                where, f"has images that the use case does not ({join_truncated(strangers)})", f"{command} --replace"
+            )
         )
     if len(twice):
         again = command if store.was_run(detector) else f"{command} --replace"
-        problems.append(Problem(where, f"has images twice ({some(twice)})", again))
+        problems.append(Problem(where, f"has images twice ({join_truncated(twice)})", again))
     return problems

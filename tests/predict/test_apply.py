@@ -32,7 +32,7 @@ def store(tmp_path_factory) -> Store:
     """Detections as a run writes them: float32, every uncertainty, two ranges of images a split."""
     folder = tmp_path_factory.mktemp("apply")
     data = random_use_case(folder, 5, CLASSES, images=24)
-    made = Store.of_use_case(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
+    made = Store.open_or_create(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
     rng = np.random.default_rng(0)
     for split in SPLITS:
         write(made, split, data["objects"][SplitName(split).source], rng)

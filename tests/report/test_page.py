@@ -28,7 +28,7 @@ from saod_ray.score.metrics import MAIN
 from saod_ray.score.results import DetectorResult
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
 

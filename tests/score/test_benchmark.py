@@ -259,7 +259,7 @@ def test_without_corruption_daq_has_two_parts(tmp_path) -> None:
     file = tmp_path / "case" / "use-case.toml"
     file.write_text(file.read_text().replace('annotations = "id.json"', 'annotations = "id.json"\nseverities = []'))
     from saod_ray.config import UseCase
-    from saod_ray.store.importing import import_results
+    from saod_ray.store.coco_import import import_results
 
     case = UseCase.load(file)
     assert case.split_names() == ["val", "pseudo-ood", "id", "ood"]

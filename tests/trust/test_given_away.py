@@ -17,7 +17,7 @@ from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
 from saod_ray.report.data import gather
 from saod_ray.score.self_aware import SelfAware
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.results_file import read_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store

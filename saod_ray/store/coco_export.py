@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from saod_ray.errors import SaodError
-from saod_ray.files import beside_of, check_target, commit
+from saod_ray.files import check_target, commit, temp_path
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split
@@ -41,7 +41,7 @@ def export_results(
     ]
     check_target(out)
     written = 0
-    beside = beside_of(out)
+    beside = temp_path(out)
     try:
         opened: Any = gzip.GzipFile(beside, "wb", mtime=0) if out.name.endswith(".gz") else beside.open("wb")
         with opened as file:

@@ -42,7 +42,7 @@ def import_results(
         raise SaodError(f"There is no file {detections}: give the COCO result JSON with --detections.")
     known = [*case.split_names(), *val_shift(case.splits.id.severities)]
     check_split(split, known, [subset.name for subset in case.splits.ood])
-    store = Store.of_use_case(uri, case)
+    store = Store.open_or_create(uri, case)
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     with writing(store, detector, name) as folder:
         if not replace and (page := imported_page(store, detector, split, detections)):

@@ -195,7 +195,7 @@ def test_out_must_be_a_file(copy, tmp_path) -> None:
 def test_partial_is_said(copy) -> None:
     shutil.rmtree(copy / "ledger" / "toy" / "id-c1")
     run = saod_ray("score", copy)
-    assert run.returncode == 1 and "or score what is there with --partial" in run.stderr
+    assert run.returncode == 1 and "or score the detections that exist with --partial" in run.stderr
     run = saod_ray("score", copy, "--partial")
     assert run.returncode == 0
     assert "PARTIAL" in run.stdout and "images missing: 240 of id-c1" in run.stderr

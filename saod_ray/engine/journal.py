@@ -104,7 +104,9 @@ class Journal:
         """Detector → use case and --detectors as typed on the command line, in this run and earlier ones."""
         case, detectors = self._settings.get("use_case"), str(self._settings.get("detectors"))
         file = detectors if detectors.endswith(".toml") else None
-        return self._store.last_run().typed | {name: (str(case), file or name) for name in self._plan.missing if case}
+        return self._store.last_run().command_args | {
+            name: (str(case), file or name) for name in self._plan.missing if case
+        }
 
     def _rates(self, sums: dict[str, float]) -> dict[str, float]:
         seconds = self._stages.get("detecting", time.monotonic() - self._start)

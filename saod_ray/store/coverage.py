@@ -1,4 +1,4 @@
-"""Whether every image of every split is accounted for: detected + empty + failed = the number of images."""
+"""Coverage: whether detected + empty + failed images add up to the number of images of each split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saod_ray.store.units import RUN
 
 
 class Coverage(TypedDict):
-    """Images of a split by what became of them."""
+    """Numbers of images of a split: in all, without detections, failed, and not processed yet."""
 
     images: int
     empty: int
@@ -20,36 +20,38 @@ class Coverage(TypedDict):
 
 
 def coverage(store: Store, detector: str, totals: dict[str, int]) -> dict[str, Coverage]:
-    """Counts per split from the ledger; `totals` is the number of images of each source."""
-    out: dict[str, Coverage] = {}
+    """Coverage by split, from the ledger. `totals` is the number of images of each source."""
+    covered: dict[str, Coverage] = {}
     for split in store.splits:
         shards = store.shards(detector, split)
         present = sum(shard.images for shard in shards)
-        out[split] = {
+        covered[split] = {
             "images": totals[SplitName(split).source],
             "empty": sum(shard.empty for shard in shards),
             "failed": sum(shard.failed for shard in shards),
             "missing": totals[SplitName(split).source] - present,
         }
-    return out
+    return covered
 
 
-def refuse_gaps(store: Store, detector: str, found: dict[str, Coverage]) -> None:
-    """Refuse to score what is incomplete, naming what is missing and the command that completes it."""
-    over = [split for split, each in found.items() if each["missing"] < 0]
-    if over:
-        raise SaodError(f"'{detector}' has images twice in {join_truncated(over)}: run `saod-ray verify {store.uri}`.")
-    gaps = [f"{split} ({each['missing']:,} images)" for split, each in found.items() if each["missing"]]
+def refuse_gaps(store: Store, detector: str, covered: dict[str, Coverage]) -> None:
+    """Raise SaodError if images are missing; it names the splits and the command that completes them."""
+    repeated = [split for split, counts in covered.items() if counts["missing"] < 0]
+    if repeated:
+        raise SaodError(
+            f"'{detector}' has images twice in {join_truncated(repeated)}: run `saod-ray verify {store.uri}`."
+        )
+    gaps = [f"{split} ({counts['missing']:,} images)" for split, counts in covered.items() if counts["missing"]]
     if gaps:
-        first = next(split for split, each in found.items() if each["missing"])
+        first = next(split for split, counts in covered.items() if counts["missing"])
         raise SaodError(
             f"'{detector}' in {store.uri} is incomplete: {join_truncated(gaps, 9)} missing; complete it with "
-            f"`{store.completion_command(detector, first)}`, or score what is there with --partial."
+            f"`{store.completion_command(detector, first)}`, or score the detections that exist with --partial."
         )
 
 
 def refuse_mixture(store: Store, detector: str) -> None:
-    """Refuse detections that runs made with more than one version of a detector."""
+    """Raise SaodError if runs with different versions of the detector wrote its detections."""
     pages = [page for split in store.splits for page in store.pages(detector, split) if page.origin.kind == RUN]
     if len(versions := {page.origin.file for page in pages}) > 1:
         raise SaodError(

@@ -218,7 +218,7 @@ def test_refusals(store, tmp_path) -> None:
     results = json.loads((copy / "results.json").read_text())
     results["detectors"]["atss"]["daq"] = 0.99
     (copy / "results.json").write_text(json.dumps(results))
-    assert "its digest does not fit" in saod_ray("report", copy).stderr
+    assert "its digest does not match" in saod_ray("report", copy).stderr
     (copy / "results.json").write_text(json.dumps(sealed(results)))
     result = saod_ray("report", copy)
     assert result.returncode == 1

@@ -99,7 +99,7 @@ def test_intervals_are_checked_with_a_digest_and_computed_again_without(store: S
     path = in_store(store, "results.json")
     expected = gather(store).results.detectors
     changed(path, wider_interval)
-    with pytest.raises(SaodError, match="its digest does not fit"):
+    with pytest.raises(SaodError, match="its digest does not match"):
         gather(store)
     changed(path, lambda value: value.pop("digest"))
     with pytest.raises(SaodError, match="is not what the detections of 'toy' there give now"):

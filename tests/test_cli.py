@@ -94,7 +94,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(args, message, golden_store) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name = ", "is not TOML"),
+        ("name = ", "is not valid TOML"),
         ('name = "x"\n[splits.val]\nanotations = "a"\n[splits.id]\nannotations = "b"', "did you mean 'annotations'?"),
         ('name = "x"\n[splits.val]\nannotations = "a"', "'splits.id' is missing"),
         (

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from saod_ray.config import DetectorSpec, Model, _first
+from saod_ray.config import DetectorSpec, Model, first_complaint
 from saod_ray.errors import SaodError, did_you_mean, join_truncated
 from saod_ray.versions import public_version
 
@@ -181,7 +181,7 @@ def _entries(path: Path, tables: dict[str, Any], use_case: str, folder: Path | N
         try:
             Table(**table)
         except ValidationError as error:
-            raise SaodError(f"{path}: [{key}]: {_first(error, 'key', Table)}") from None
+            raise SaodError(f"{path}: [{key}]: {first_complaint(error, 'key', Table)}") from None
     return [Entry(name=name, use_case=use_case, folder=folder, **table) for name, table in tables.items()]
 
 

@@ -122,8 +122,8 @@ class BenchmarkStore:
             if cached is not None:
                 self._fitted[key] = SelfAwareDetector.from_json(cached.selfaware)
             else:
-                benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fitted_on())
-                self._fitted[key] = SelfAwareDetector.from_self_aware(benchmark.fitted(name))
+                benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fit_splits())
+                self._fitted[key] = SelfAwareDetector.from_self_aware(benchmark.fit_self_aware(name))
         return self._fitted[key]
 
     def score(

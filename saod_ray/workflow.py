@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from saod_ray.engine.resources import ResourceOptions
     from saod_ray.engine.workers import Receipt
     from saod_ray.files import Folder
-    from saod_ray.score.benchmark import Benchmark, Scored
+    from saod_ray.score.benchmark import Benchmark, ScoredDetector
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
     from saod_ray.store.store import Store
@@ -47,7 +47,7 @@ class ScoredStore(NamedTuple):
 
 def score_benchmark(
     benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
-) -> tuple[BenchmarkResult, dict[str, Scored]]:
+) -> tuple[BenchmarkResult, dict[str, ScoredDetector]]:
     """The results of some detectors, and what they were assembled from."""
     from saod_ray.report.results import results
 

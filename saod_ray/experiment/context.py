@@ -16,7 +16,7 @@ from saod_ray.score.results import DetectorResult
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
-from saod_ray.score.uncertainty import Range, columns_of
+from saod_ray.score.uncertainty import Range, required_columns
 from saod_ray.splits import SplitName
 from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
@@ -36,7 +36,7 @@ class ExperimentContext:
         self.settings, self.detectors, self.partial = settings, list(detectors), partial
         self.classes: list[str] = list(self.benchmark.classes)
         self.subsets: list[str] = list(self.store.description.subsets)
-        self._covered = self.benchmark.covered(self.detectors)
+        self._covered = self.benchmark.check_coverage(self.detectors)
         self._known: dict[Any, Any] = {}
         self._raw: dict[tuple[str, str], SplitDetections] = {}
 
@@ -80,7 +80,7 @@ class ExperimentContext:
             shards = [shard for shard in self.store.shards(detector, split) if shard.detections]
             if shards:
                 there &= {"score", *self.store.read_shard(detector, split, shards[0], OPTIONAL).columns}
-        return [kind for kind in UNCERTAINTIES if there.issuperset(columns_of(kind))]
+        return [kind for kind in UNCERTAINTIES if there.issuperset(required_columns(kind))]
 
     def objects(self, source: str) -> GroundTruth:
         """The ground truth of val, id or ood."""
@@ -132,7 +132,7 @@ class ExperimentContext:
     def aware(self, detector: str, **changes: Any) -> SelfAware:
         """The self-aware detector that val gives under changed settings; refused where there is nothing to fit it on."""
         benchmark = self.under(**changes)
-        benchmark.refuse_unfit(detector, self._covered[detector], benchmark.fitted_on())
+        benchmark.refuse_unfit(detector, self._covered[detector], benchmark.fit_splits())
         return self._once(("aware", detector, benchmark.settings), lambda: benchmark.fit(detector).selfaware)
 
     def scored(self, detector: str, **changes: Any) -> DetectorResult:

@@ -28,8 +28,8 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
         for name, v in choices.items():
             kept = evaluation.selected(raw.score >= v[raw.label])
             own = quality(kept.sums().statistics(), settings)
-            ap = context.benchmark.accuracy_of(kept.kept, "val").ap
-            per_image = len(kept.kept.label) / len(raw.images)
+            ap = context.benchmark.accuracy_of(kept.detections, "val").ap
+            per_image = len(kept.detections.label) / len(raw.images)
             yield Row((detector, name), (per_image, own.laece, ap, own.lrp))
 
 

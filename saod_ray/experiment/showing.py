@@ -164,5 +164,5 @@ def figure_files(outcome: Outcome, context: ExperimentContext) -> Iterator[tuple
 
 def _threshold(context: ExperimentContext, detector: str) -> float | None:
     """u, where it can be fitted: a chart that shows it is of such detectors alone."""
-    is_fit = all(context.has(detector, split) for split in context.benchmark.fitted_on())
+    is_fit = all(context.has(detector, split) for split in context.benchmark.fit_splits())
     return context.aware(detector).image_threshold if is_fit else None

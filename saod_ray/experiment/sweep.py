@@ -15,7 +15,7 @@ from saod_ray.score.daq import daq, quality
 from saod_ray.score.evaluation import Calibrators, SplitEvaluation, evaluate
 from saod_ray.score.fit import detection_thresholds, fit_calibrators
 from saod_ray.score.objects import GroundTruth
-from saod_ray.score.reducers import ClassSums, merged
+from saod_ray.score.reducers import ClassSums, merge_sums
 from saod_ray.score.results import SplitQuality
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
@@ -120,7 +120,7 @@ def _growing(evaluation: SplitEvaluation, at: Sequence[SelfAware]) -> list[Class
         first[accepted[number]] = number
     out: list[ClassSums] = []
     for step, mask in zip(evaluation.sums_by(first, len(at)), accepted, strict=True):
-        together = merged([out[-1], step]) if out else step
+        together = merge_sums([out[-1], step]) if out else step
         out.append(replace(together, objects=replace(evaluation, accepted=mask).object_counts()))
     return out
 
@@ -153,7 +153,7 @@ def _shrinking(context: ExperimentContext, detector: str, split: str, at: Sequen
     for self_aware in at[1:]:
         evaluation = evaluate(
             split,
-            reaching(evaluation.kept, self_aware.detection_thresholds),
+            reaching(evaluation.detections, self_aware.detection_thresholds),
             evaluation.truth,
             context.settings,
             calibrators=self_aware.calibrators,
@@ -172,7 +172,7 @@ def _result(context: ExperimentContext, sums: Sequence[ClassSums], ba: float | N
     """DAQ and its parts, from the sums of ID and of each severity, which are one evaluation."""
     settings, (clean, *shifted) = context.settings, sums
     own = quality(clean.statistics(), settings)
-    shift = quality(merged(shifted).statistics(), settings) if shifted else SplitQuality()
+    shift = quality(merge_sums(shifted).statistics(), settings) if shifted else SplitQuality()
     parts = [ba, own.idq, shift.idq]
     overall = daq(parts if context.store.description.severities else parts[:2], settings.daq_weights)
     return SweepResult(overall, ba, own.idq, own.laece, own.lrp, shift.idq, shift.laece, shift.lrp)

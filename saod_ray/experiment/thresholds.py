@@ -40,7 +40,7 @@ def detection_thresholds() -> list[float]:
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """For each detector the values of u with its fitted v, then those of v with its fitted u."""
-    chosen, lacking = with_splits(context, context.detectors, *context.benchmark.fitted_on(), "id")
+    chosen, lacking = with_splits(context, context.detectors, *context.benchmark.fit_splits(), "id")
     yield from lacking
     for detector in chosen:
         values = image_thresholds(context, detector)

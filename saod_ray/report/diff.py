@@ -17,7 +17,7 @@ from saod_ray.errors import SaodError, join_truncated
 from saod_ray.report.results import read_results, resampling
 from saod_ray.report.table import percent
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Benchmark, Progress, Scored
+from saod_ray.score.benchmark import Benchmark, Progress, ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import MAIN, Metric
 from saod_ray.score.results import BootstrapRecord, Number, SplitCoverage
@@ -84,7 +84,7 @@ class Side:
 
     store: Store
     settings: ScoreSettings
-    scored: dict[str, Scored]
+    scored: dict[str, ScoredDetector]
 
     @classmethod
     def of(cls, store: Store, names: list[str], partial: bool, resamples: Bootstrap | None, progress: Progress) -> Side:
@@ -164,7 +164,7 @@ def _pair(a: Side, b: Side, first: str, second: str) -> PairDiff:
     )
 
 
-def _change(ours: Scored, theirs: Scored, metric: Metric) -> Change:
+def _change(ours: ScoredDetector, theirs: ScoredDetector, metric: Metric) -> Change:
     before, after = metric.value(ours.result), metric.value(theirs.result)
     if before is None or after is None:
         return Change(before, after)

@@ -11,7 +11,7 @@ from saod_ray import __version__
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Scored
+from saod_ray.score.benchmark import ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.results import (
     BenchmarkResult,
@@ -31,7 +31,7 @@ PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
 def results(
     store: Store,
     settings: ScoreSettings,
-    scored: Mapping[str, Scored],
+    scored: Mapping[str, ScoredDetector],
     partial: bool,
     resamples: Bootstrap | None = None,
 ) -> BenchmarkResult:
@@ -63,7 +63,9 @@ def resampling(resamples: Bootstrap) -> BootstrapRecord:
     return BootstrapRecord(replicates=resamples.replicates, seed=resamples.seed, level=bootstrap.LEVEL)
 
 
-def _with_intervals(result: BenchmarkResult, scored: Mapping[str, Scored], resamples: Bootstrap) -> BenchmarkResult:
+def _with_intervals(
+    result: BenchmarkResult, scored: Mapping[str, ScoredDetector], resamples: Bootstrap
+) -> BenchmarkResult:
     replicates = {name: entry.replicates for name, entry in scored.items() if entry.replicates is not None}
     # a detector without a DAQ has no rank, even if some resamples (in which IDQ is 0) have one
     ranks = bootstrap.rank_intervals(

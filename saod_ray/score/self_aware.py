@@ -222,13 +222,13 @@ class SelfAware:
         columns = {name: np.ascontiguousarray(value) for name, value in vars(detections).items() if value is not None}
         score = columns["score"].astype(np.float64)
         values = unc.per_detection(self.settings.uncertainty, columns, self.ranges) if len(score) else np.empty(0)
-        offsets, count_used = np.array([0, len(score)]), unc.used_of(self.settings.aggregate)
-        if count_used <= unc.KEPT:
+        offsets, limit = np.array([0, len(score)]), unc.smallest_count(self.settings.aggregate)
+        if limit <= unc.CACHED_SMALLEST:
             sums, count = unc.smallest_sums(offsets, values, score)
         else:
-            sums, count = unc.ascending_sums(offsets, values, score, count_used)
-        column = sums[:, count_used - 1 if count_used <= unc.KEPT else 0]
-        return float(unc.aggregated(self.settings.aggregate, column, count)[0])
+            sums, count = unc.ascending_sums(offsets, values, score, limit)
+        column = sums[:, limit - 1 if limit <= unc.CACHED_SMALLEST else 0]
+        return float(unc.aggregate_sums(self.settings.aggregate, column, count)[0])
 
     def accepts(self, uncertainty: Array, detected: Array) -> Array:
         """A mask of the accepted images: those with a detection and an uncertainty below the threshold.

@@ -1,4 +1,4 @@
-"""What a self-aware detector makes of a split, as polars frames: matches per detection, decisions per image."""
+"""The evaluation of a split as polars frames: matches per detection, decisions per image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.evaluation import counted_images, decide, evaluate, keeper
+from saod_ray.score.evaluation import counted_images, decide, evaluate, keep_rule
 from saod_ray.score.matching import DROPPED, FP, IGNORED, TP
 from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import load_shard
@@ -23,7 +23,7 @@ _NAMES = {TP: "tp", FP: "fp", IGNORED: "ignored", DROPPED: "dropped"}
 
 
 class MatchFrames:
-    """Evaluates the shards of one split as frames: images do not depend on each other."""
+    """Evaluates a split shard by shard. Images do not depend on each other."""
 
     def __init__(self, benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> None:
         if not SplitName(split).has_objects:
@@ -48,7 +48,7 @@ class MatchFrames:
     def shard_frame(self, shard: Shard, columns: Sequence[str]) -> pl.DataFrame:
         """The detections of a shard with their outcomes."""
         part = load_shard(self._store, self._detector, self._split, shard, self._truth)
-        keep = keeper(self._self_aware, self._decisions, self._truth)(part)
+        keep = keep_rule(self._self_aware, self._decisions, self._truth)(part)
         evaluation = evaluate(
             self._split,
             part.select(keep),
@@ -74,12 +74,12 @@ class MatchFrames:
         )
 
     def lazy(self) -> pl.LazyFrame:
-        """The whole split."""
+        """A lazy frame over all shards of the split."""
         shards = frames.shards_of(self._store, self._detector, self._split)
         return frames.lazy_shards(shards, self.schema, self.shard_frame)
 
     def counted_objects(self) -> pl.DataFrame:
-        """The non-crowd objects of the images that count: all of them, but at severity 5 the accepted ones alone."""
+        """The non-crowd objects on the images that count, see `counted_images`."""
         mask = counted_images(self._split, self._decisions.accepted)
         ids = pl.Series("image_id", self._truth.image_ids[self._decisions.images[mask]])
         table = frames.objects(self._store, SplitName(self._split).source)
@@ -87,7 +87,7 @@ class MatchFrames:
 
 
 def images(benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> pl.DataFrame:
-    """One row per image: its uncertainty (null without a detection), and whether it is accepted."""
+    """One row per image: its uncertainty (null without detections), and whether it is accepted."""
     truth = benchmark.objects[SplitName(split).source]
     decisions = decide(benchmark.store, detector, split, truth, self_aware)
     decided = pl.DataFrame(

@@ -1,4 +1,4 @@
-"""What a self-aware detector says of an image."""
+"""The verdict of a self-aware detector on an image."""
 
 from __future__ import annotations
 

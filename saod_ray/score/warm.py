@@ -1,4 +1,4 @@
-"""Compile the kernels once, on a store of one image: `python -m saod_ray.score.warm`, part of set-up."""
+"""Compile the kernels by scoring a tiny store: `python -m saod_ray.score.warm`, which set-up runs."""
 
 from __future__ import annotations
 

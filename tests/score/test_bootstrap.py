@@ -21,7 +21,7 @@ from saod_ray.config import ScoreSettings
 from saod_ray.report.results import results
 from saod_ray.score import bootstrap, thresholds
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap, Separation, draws
+from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap, OodSeparation, draws
 from saod_ray.score.evaluation import Decisions
 from saod_ray.score.results import BenchmarkResult
 from saod_ray.store.seals import encode_json
@@ -142,7 +142,7 @@ def test_balanced_accuracy_of_weights_is_that_of_copies(inside, outside, thresho
     for conventions in ("official", "paper"):
         chosen = ScoreSettings.from_options(conventions=conventions)
         decided = [Decisions(np.arange(len(u)), u, a) for u, a in zip((here, away), accepted, strict=True)]
-        found = Separation(*decided, chosen, threshold).ba(*times)
+        found = OodSeparation(*decided, chosen, threshold).ba(*times)
         if not all(map(len, copies)):
             assert found is None
         elif conventions == "paper":

@@ -30,7 +30,7 @@ def drawn(pixels: np.ndarray, verdict: Verdict) -> bytes:
     sheet = Image.new("RGB", (max(picture.width, SIDE[0]), picture.height + STRIP), PAPER)
     sheet.paste(picture, (0, 0))
     words = ImageFont.load_default(13)
-    ImageDraw.Draw(sheet).text((6, picture.height + 4), verdict.said(), INKS[verdict.accepted], words)
+    ImageDraw.Draw(sheet).text((6, picture.height + 4), verdict.summary(), INKS[verdict.accepted], words)
     sink = io.BytesIO()
     sheet.save(sink, "JPEG", quality=QUALITY)
     return sink.getvalue()

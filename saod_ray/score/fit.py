@@ -52,17 +52,17 @@ def fit_calibrators(
     """
     paper = settings.conventions == "paper"
     limit = v[pseudo_id.label]
-    kept = pseudo_id.select(pseudo_id.score >= limit if paper else ~(pseudo_id.score < limit))
+    selected = pseudo_id.select(pseudo_id.score >= limit if paper else ~(pseudo_id.score < limit))
     misses = not after_paper and zero_id_rule(settings.conventions)
-    matches = greedy(kept, objects, tau, zero_id_misses=misses)
-    order, start = class_order(kept.label, kept.score, objects.classes)
-    has_objects = objects.counts(kept.images) > 0
+    matches = greedy(selected, objects, tau, zero_id_misses=misses)
+    order, start = class_order(selected.label, selected.score, objects.classes)
+    has_objects = objects.counts(selected.images) > 0
     counted = (matches.state == TP) | (matches.state == FP)
     fitted: list[Calibrator | None] = []
     for label in range(objects.classes):
         rows = order[start[label] : start[label + 1]]
         rows = rows[counted[rows]] if has_objects[label] else rows[:0]
-        pairs = kept.score[rows], matches.iou[rows]
+        pairs = selected.score[rows], matches.iou[rows]
         clip = paper or after_paper
         fitted.append(calibrators.fit(settings.calibrator, *pairs, settings.bins, clip=clip, rising=after_paper))
     return fitted

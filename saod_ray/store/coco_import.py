@@ -17,7 +17,7 @@ from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Array
 from saod_ray.store.spill import SHARD_IMAGES, Spill, SpillIndex
 from saod_ray.store.store import Store, check_name, check_split
-from saod_ray.store.writing import lock_for_writing
+from saod_ray.store.write_lock import lock_for_writing
 
 KIND = "import"  # the kind of origin of its pages
 

@@ -104,7 +104,7 @@ class ScoreSettings(Model):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise SaodError(first_complaint(error, "setting", cls)) from None
+            raise SaodError(first_complaint(error, "setting", cls)) from error
 
 
 class DetectorSpec(Model):
@@ -256,9 +256,9 @@ class UseCase(Model):
         try:
             case = cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SaodError(f"{path} is not valid TOML ({error}): correct it and try again.") from None
+            raise SaodError(f"{path} is not valid TOML ({error}): correct it and try again.") from error
         except ValidationError as error:
-            raise SaodError(f"{path}: {first_complaint(error, 'key', cls)}") from None
+            raise SaodError(f"{path}: {first_complaint(error, 'key', cls)}") from error
         names = [subset.name for subset in case.splits.ood]
         if len(set(names)) < len(names):
             raise SaodError(f"{path}: two OOD subsets have the same name: give each its own name.")

@@ -39,7 +39,7 @@ class Folder:
             try:
                 self._filesystem, base = pafs.FileSystem.from_uri(uri)
             except (pa.ArrowException, OSError) as error:
-                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from None
+                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from error
         else:
             self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
         self._base = base.rstrip("/")
@@ -273,7 +273,7 @@ class Folder:
             kind = BadNameError if isinstance(error, ValueError) else SaodError  # for instance a null byte in a name
             raise kind(
                 f"{self.display_path(name)} cannot be {verb} ({reason}): fix that and run the same command again."
-            ) from None
+            ) from error
 
 
 def is_plain(name: str) -> bool:
@@ -306,9 +306,9 @@ def _acquire_lock(path: Path, refusal: str | None) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
-        except BlockingIOError:
+        except BlockingIOError as error:
             os.close(descriptor)
-            raise SaodError(refusal or "") from None
+            raise SaodError(refusal or "") from error
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor

@@ -145,9 +145,9 @@ class SelfAware:
             v = [file.detection_thresholds[name] for name in file.classes]
             calibrators = [file.calibrators[name] for name in file.classes]
         except TypeError as error:
-            raise SaodError(str(error)) from None
+            raise SaodError(str(error)) from error
         except KeyError as error:
-            raise SaodError(f"the class {error} has no threshold or no calibrator") from None
+            raise SaodError(f"the class {error} has no threshold or no calibrator") from error
         if len(set(file.classes)) < len(file.classes):
             raise SaodError("it names a class twice")
         numbers = [file.image_threshold, *(limit for limit in v if limit is not None), *chain(*file.ranges or ())]
@@ -188,17 +188,17 @@ class SelfAware:
             value = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
             _refuse_changed(value)
             return cls.from_json(value)
-        except FileNotFoundError:
-            raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from None
+        except FileNotFoundError as error:
+            raise SaodError(f"There is no file {path}: `saod-ray score` writes it into the store.") from error
         except OSError as error:
             raise SaodError(
                 f"{path} cannot be read ({error.strerror}): name a file that `saod-ray score` wrote."
-            ) from None
+            ) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SaodError) as error:
             reason = str(error).rstrip(".")
             raise SaodError(
                 f"{path} is not a self-aware detector that can be used ({reason}): score the store again."
-            ) from None
+            ) from error
 
     # apply ------------------------------------------------------------------------------------------------------
 
@@ -307,5 +307,5 @@ def _convert(value: Any) -> SelfAwareFile:
         if number in (FORMAT, FORMAT_WITHOUT_DIGEST):
             return msgspec.convert(value, SelfAwareFile)
     except msgspec.ValidationError as error:
-        raise SaodError(str(error)) from None
+        raise SaodError(str(error)) from error
     raise SaodError(f"it has format {number}, and this version reads format {FORMAT}")

@@ -56,7 +56,7 @@ def export_results(
             file.write(b"]\n")
         commit(temporary, out)
     except OSError as error:
-        raise SaodError(f"{out} cannot be written ({error.strerror or error}): fix that and export again.") from None
+        raise SaodError(f"{out} cannot be written ({error.strerror or error}): fix that and export again.") from error
     finally:
         with suppress(OSError):
             temporary.unlink()

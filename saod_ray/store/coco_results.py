@@ -49,7 +49,7 @@ def parse(block: bytes, first: int, file: str) -> Block:
         options = paj.ReadOptions(use_threads=False, block_size=len(block) + 1)
         table = paj.read_json(pa.BufferReader(block), options, _PARSE)
     except pa.ArrowException as error:
-        raise _explain(block, first, file, str(error).splitlines()[0]) from None
+        raise _explain(block, first, file, str(error).splitlines()[0]) from error
     if any(table[name].null_count for name in ("image_id", "category_id", "bbox", "score")):
         raise _explain(block, first, file, "a value is missing")
     try:
@@ -62,7 +62,7 @@ def parse(block: bytes, first: int, file: str) -> Block:
             variance=_matrix(table["variance"]),
         )
     except ValueError as error:
-        raise _explain(block, first, file, str(error)) from None
+        raise _explain(block, first, file, str(error)) from error
     if not _has_valid_shapes(columns) or not _has_valid_values(columns):
         raise _explain(block, first, file, "a value is out of range")
     return columns

@@ -80,8 +80,8 @@ class ManifestCache:
         """The use case that the manifests belong to."""
         try:
             return records.read(self.folder, "use-case.json", Description, self._remedy)
-        except FileNotFoundError:
-            raise SaodError(f"{self.folder.display_path('use-case.json')} is missing: {self._remedy}.") from None
+        except FileNotFoundError as error:
+            raise SaodError(f"{self.folder.display_path('use-case.json')} is missing: {self._remedy}.") from error
 
     def for_store(self) -> tuple[Description, dict[str, bytes]]:
         """The description and the manifest files that a store gets: those of all sources except train."""

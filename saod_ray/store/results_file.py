@@ -63,8 +63,8 @@ def read_results(store: Store) -> dict[str, Any]:
     try:
         value: dict[str, Any] = json.loads(store.folder.read(FILE))
         fault = _fault(value)
-    except FileNotFoundError:
-        raise SaodError(f"{store.uri} has no {FILE} yet: {score_command} first.") from None
+    except FileNotFoundError as error:
+        raise SaodError(f"{store.uri} has no {FILE} yet: {score_command} first.") from error
     except (ValueError, RecursionError):
         fault = "is damaged"
     if fault:

@@ -121,7 +121,7 @@ def read(source: pa.NativeFile, where: str, footer: str, columns: Sequence[str] 
             table = file.read(columns=[*per_image, *lists], use_threads=False)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise SaodError(f"The shard {where} is damaged ({reason}): `saod-ray verify` says how to repair it.") from None
+        raise SaodError(f"The shard {where} is damaged ({reason}): `saod-ray verify` says how to repair it.") from error
     arrays: dict[str, Array] = {}
     offsets = np.zeros(table.num_rows + 1, np.int64)
     for name in lists:

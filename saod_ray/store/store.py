@@ -239,10 +239,10 @@ class Store:
         try:
             with self.folder.open(file) as source:
                 return rows.read(source, where, shard.footer, columns)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             raise ShardGoneError(
                 f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it."
-            ) from None
+            ) from error
 
     def remove_unlisted(self, detector: str, split: str) -> None:
         """Delete the split's shards that no page lists. The caller holds the split's write lock."""

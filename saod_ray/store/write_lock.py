@@ -43,7 +43,7 @@ def lock_for_writing(store: Store, detector: str, split: str) -> Iterator[Path]:
                 raise SaodError(
                     f"'{detector}' on {split} cannot be written into {store.uri} ({reason}): fix that and run the same "
                     "command again."
-                ) from None
+                ) from error
             raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

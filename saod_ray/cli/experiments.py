@@ -99,7 +99,7 @@ def _experiments(
                 refused[each.name] = str(error)
                 continue
             for file, content in figure_files(outcomes[-1], context) if figures is not None else ():
-                Folder(str(figures)).put_if_other(f"{each.name}/{file}", content)
+                Folder(str(figures)).write_if_changed(f"{each.name}/{file}", content)
     if not outcomes:
         raise SaodError(next(iter(refused.values())))
     return outcomes, refused
@@ -112,7 +112,7 @@ def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> Non
 
     for out, written in ((csv, export.comma_separated), (latex, export.latex)):
         if out is not None:
-            Folder(str(out.parent)).put_if_other(out.name, written(sheet(outcome)).encode())
+            Folder(str(out.parent)).write_if_changed(out.name, written(sheet(outcome)).encode())
 
 
 def _print_experiment(outcome: Outcome) -> None:

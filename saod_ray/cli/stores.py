@@ -40,7 +40,7 @@ def import_command(
 ) -> None:
     """Put detections made by any tool into STORE, a folder or URI. All of the file is imported, or nothing."""
     from saod_ray.config import UseCase
-    from saod_ray.store.importing import import_results
+    from saod_ray.store.coco_import import import_results
 
     case = UseCase.load(use_case, data)
     before = _pages(store, detector, split)
@@ -76,7 +76,7 @@ def _pages(uri: str, detector: str, split: str) -> list[Page]:
 @JSON
 def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> None:
     """Write a split's detections as a COCO result list."""
-    from saod_ray.store.exporting import export_results
+    from saod_ray.store.coco_export import export_results
     from saod_ray.store.store import Store
 
     with terminal.progress(f"exporting {detector} on {split}") as progress:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.config import val_shift
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row, Value
+from saod_ray.splits import SplitName, val_shift
 
 
 def splits(context: ExperimentContext) -> list[str]:
     """The paper's columns: val and its corrupted versions, ID and its corrupted versions."""
-    shifted = [split for split in context.store.splits if split.startswith("id-c")]
+    shifted = [split for split in context.store.splits if SplitName(split).is_shifted]
     return ["val", *val_shift(context.store.description.severities), "id", *shifted]
 
 
@@ -34,7 +34,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             incomplete.append(detector)
     if incomplete:
         reason = "corrupted versions of val are missing, incomplete or of other weights"
-        yield Remark(f"{some(incomplete, 9)}: {reason}; `saod-ray run --with-val-shift` detects on them.")
+        yield Remark(f"{join_truncated(incomplete, 9)}: {reason}; `saod-ray run --with-val-shift` detects on them.")
 
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -22,7 +22,9 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             else:
                 not_probabilistic.append(detector)
     if not_probabilistic:
-        yield Remark(f"{some(not_probabilistic, 9)}: no determinant, which only probabilistic detectors have.")
+        yield Remark(
+            f"{join_truncated(not_probabilistic, 9)}: no determinant, which only probabilistic detectors have."
+        )
 
 
 EXPERIMENT = Experiment(

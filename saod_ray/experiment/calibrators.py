@@ -13,7 +13,7 @@ from saod_ray.experiment.sweep import (
     pseudo_id,
     with_splits,
 )
-from saod_ray.selfaware import fit_calibrators
+from saod_ray.score.fit import fit_calibrators
 
 # those of the paper, then those of Kuzucu et al.
 KINDS = ("none", "linear", "histogram", "isotonic", "platt", "temperature")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 from saod_ray.experiment.sweep import with_splits
@@ -28,7 +28,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             yield Row((detector, title), (context.auroc(detector, kind),))
     not_probabilistic = [name for name in context.detectors if name not in probabilistic]
     if not_probabilistic:
-        yield Remark(f"{some(not_probabilistic, 9)}: no localisation uncertainty.")
+        yield Remark(f"{join_truncated(not_probabilistic, 9)}: no localisation uncertainty.")
 
 
 EXPERIMENT = Experiment(

@@ -7,16 +7,17 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from saod_ray.config import UNCERTAINTIES, ScoreSettings, source_of
+from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import SplitEvaluation, evaluate_split
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.results import DetectorResult
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
 from saod_ray.score.thresholds import auroc
-from saod_ray.score.uncertainty import Range, columns_of
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.uncertainty import Range, required_columns
+from saod_ray.splits import SplitName
 from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
@@ -38,7 +39,7 @@ class ExperimentContext:
         self.settings, self.detectors, self.partial = settings, list(detectors), partial
         self.classes: list[str] = list(self.benchmark.classes)
         self.subsets: list[str] = list(self.store.description.subsets)
-        self._coverage = self.benchmark.covered(self.detectors)
+        self._coverage = self.benchmark.check_coverage(self.detectors)
         self._computed: dict[Hashable, object] = {}
         self._raw: dict[tuple[str, str], SplitDetections] = {}
 
@@ -49,7 +50,7 @@ class ExperimentContext:
 
     def benchmark_with(self, **changes: Any) -> Benchmark:
         """The benchmark with changed settings; it shares what was read from the store."""
-        settings = ScoreSettings.of(**{**self.settings.model_dump(), **changes})
+        settings = ScoreSettings.from_options(**{**self.settings.model_dump(), **changes})
         return self._once(("benchmark", settings), lambda: self.benchmark.under(settings))
 
     # coverage -------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class ExperimentContext:
 
     def shifted_splits(self, detector: str) -> list[str]:
         """The corrupted ID splits that the detector has, by ascending severity."""
-        return [split for split in self.store.splits if split.startswith("id-c") and self.has_split(detector, split)]
+        return [split for split in self.store.splits if SplitName(split).is_shifted and self.has_split(detector, split)]
 
     def uncertainty_kinds(self, detector: str) -> list[str]:
         """The uncertainties that the detector's shards have the columns for, in the order of `UNCERTAINTIES`."""
@@ -84,7 +85,7 @@ class ExperimentContext:
             shards = [shard for shard in self.store.shards(detector, split) if shard.detections]
             if shards:
                 columns &= {"score", *self.store.read_shard(detector, split, shards[0], OPTIONAL).columns}
-        return [kind for kind in UNCERTAINTIES if columns.issuperset(columns_of(kind))]
+        return [kind for kind in UNCERTAINTIES if columns.issuperset(required_columns(kind))]
 
     def ground_truth(self, source: str) -> GroundTruth:
         """The ground truth of val, id or ood."""
@@ -95,7 +96,9 @@ class ExperimentContext:
     def raw_detections(self, detector: str, split: str) -> SplitDetections:
         """All detections of a split; the most recently used splits stay in memory."""
         key = (detector, split)
-        detections = self._raw.pop(key, None) or load(self.store, detector, split, self.ground_truth(source_of(split)))
+        detections = self._raw.pop(key, None) or load(
+            self.store, detector, split, self.ground_truth(SplitName(split).source)
+        )
         self._raw[key] = detections
         while len(self._raw) > SPLITS_IN_MEMORY:
             self._raw.pop(next(iter(self._raw)))
@@ -109,7 +112,7 @@ class ExperimentContext:
         `kind` and `aggregate` default to those of the settings.
         """
         kind, aggregate = kind or self.settings.uncertainty, aggregate or self.settings.aggregate
-        ids = self.ground_truth(source_of(split)).image_ids
+        ids = self.ground_truth(SplitName(split).source).image_ids
         ranges = self._ranges(detector) if kind == "joint-entropy-normalised" else None
         key = ("uncertainty", detector, split, kind, aggregate)
         return self._once(key, lambda: image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges))
@@ -143,7 +146,7 @@ class ExperimentContext:
             SaodError: There are no detections to fit it on.
         """
         benchmark = self.benchmark_with(**changes)
-        benchmark.refuse_unfit(detector, self._coverage[detector], benchmark.fitted_on())
+        benchmark.refuse_unfit(detector, self._coverage[detector], benchmark.fit_splits())
         return self._once(("self-aware", detector, benchmark.settings), lambda: benchmark.fit(detector).selfaware)
 
     def result(self, detector: str, **changes: Any) -> DetectorResult:
@@ -158,5 +161,5 @@ class ExperimentContext:
         `self_aware` defaults to the self-aware detector of the settings.
         """
         fitted = self_aware or self.self_aware(detector)
-        truth, raw = self.ground_truth(source_of(split)), self.raw_detections(detector, split)
+        truth, raw = self.ground_truth(SplitName(split).source), self.raw_detections(detector, split)
         return evaluate_split(self.store, detector, split, truth, fitted, raw.kept_by)

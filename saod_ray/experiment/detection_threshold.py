@@ -30,8 +30,8 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
         for name, v in thresholds.items():
             thresholded = evaluation.selected(raw.score >= v[raw.label])
             on_val = quality(thresholded.sums().statistics(), settings)
-            ap = context.benchmark.accuracy_of(thresholded.kept, "val").ap
-            per_image = len(thresholded.kept.label) / len(raw.images)
+            ap = context.benchmark.accuracy_of(thresholded.detections, "val").ap
+            per_image = len(thresholded.detections.label) / len(raw.images)
             yield Row((detector, name), (per_image, on_val.laece, ap, on_val.lrp))
 
 

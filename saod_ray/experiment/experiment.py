@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.experiment import paper
-from saod_ray.report.results import encoded
 from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
+from saod_ray.store.seals import encode_json
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True, rename={"headers": "heads", "paper_va
 
     def json(self) -> bytes:
         """The content of the file: sorted keys, and the same bytes for the same store."""
-        return encoded(msgspec.to_builtins(self))
+        return encode_json(msgspec.to_builtins(self))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def perform(experiment: Experiment, context: ExperimentContext) -> Outcome:
     if stored is not None and stored.key == key:
         return stored
     outcome = _compute(experiment, context, key)
-    context.store.folder.put_if_other(_file(experiment.name), outcome.json())
+    context.store.folder.write_if_changed(_file(experiment.name), outcome.json())
     return outcome
 
 
@@ -124,7 +124,7 @@ def _compute(experiment: Experiment, context: ExperimentContext, key: str) -> Ou
     rows = [line for line in lines if isinstance(line, Row)]
     remarks = list(dict.fromkeys(str(line) for line in lines if isinstance(line, Remark)))
     if not any(value is not None for row in rows for value in row.values):
-        reason = f" ({some(remark.rstrip('.') for remark in remarks)})" if remarks else ""
+        reason = f" ({join_truncated(remark.rstrip('.') for remark in remarks)})" if remarks else ""
         raise SaodError(
             f"'{experiment.name}' cannot be computed from {context.store.uri}{reason}: it needs {experiment.needs}"
         )
@@ -157,12 +157,12 @@ def _compute(experiment: Experiment, context: ExperimentContext, key: str) -> Ou
 
 def outcome_key(name: str, store: Store, settings: ScoreSettings, detectors: Sequence[str], partial: bool) -> str:
     """A digest of everything an outcome depends on: shards, ground truth, settings and the version of the code."""
-    parts = ["experiment", str(FORMAT), str(SCORE_FORMAT), name, settings.model_dump_json(), str(partial)]
+    parts = ["experiment", FORMAT, SCORE_FORMAT, name, settings.model_dump_json(), partial]
     parts += [store.description.name, *store.description.manifests.values()]
     for detector in sorted(detectors):
         for split in [*store.splits, *store.extra_splits(detector)]:
             parts += [detector, split, *(shard.sha256 for shard in store.shards(detector, split))]
-    return content_key(*parts)[3:]
+    return cache_key(*parts)[3:]
 
 
 def read_outcome(store: Store, name: str) -> Outcome | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from saod_ray.detect import registry
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 from saod_ray.score.metrics import built_in
@@ -31,7 +31,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     missing = [name for name in STEPS if name in available and name not in context.detectors]
     if missing:
         yield Remark(
-            f"Not in the store, or not selected: {some(missing, 9)}. `saod-ray run --detectors NAME` adds one."
+            f"Not in the store, or not selected: {join_truncated(missing, 9)}. `saod-ray run --detectors NAME` adds one."
         )
 
 

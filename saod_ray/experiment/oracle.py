@@ -9,7 +9,7 @@ import numpy as np
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec, Value
 from saod_ray.experiment.sweep import fit_detection_thresholds, with_splits
-from saod_ray.selfaware import detection_thresholds
+from saod_ray.score.fit import detection_thresholds
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 
 PaperTable = dict[tuple[str, ...], dict[str, float | None]]
 
@@ -51,7 +51,7 @@ def settings_remarks(settings: ScoreSettings, partial: bool) -> list[str]:
     """
     values, defaults = settings.model_dump(mode="json"), ScoreSettings().model_dump(mode="json")
     changed = [f"{name.replace('_', '-')} {values[name]}" for name in values if values[name] != defaults[name]]
-    differences = ["for a partial store"] * partial + [f"with {some(changed, 9)}"] * bool(changed)
+    differences = ["for a partial store"] * partial + [f"with {join_truncated(changed, 9)}"] * bool(changed)
     reference = "The paper's values are for all images with the default settings"
     return [f"{reference}; these are {', '.join(differences)}."] if differences else []
 

@@ -20,7 +20,7 @@ NO_BIN = "no detection"
 
 
 def _suitable(context: ExperimentContext) -> tuple[list[str], list[Remark]]:
-    return with_splits(context, context.detectors, *context.benchmark.fitted_on(), "id")
+    return with_splits(context, context.detectors, *context.benchmark.fit_splits(), "id")
 
 
 def _splits(context: ExperimentContext, detector: str) -> list[str]:

@@ -171,5 +171,5 @@ def figure_files(outcome: Outcome, context: ExperimentContext) -> Iterator[tuple
 
 def _threshold(context: ExperimentContext, detector: str) -> float | None:
     """The image threshold u, or None if the store lacks the splits to fit it on; no chart of such detectors shows u."""
-    can_fit = all(context.has_split(detector, split) for split in context.benchmark.fitted_on())
+    can_fit = all(context.has_split(detector, split) for split in context.benchmark.fit_splits())
     return context.self_aware(detector).image_threshold if can_fit else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -18,7 +18,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
         yield Row((detector,), tuple(context.auroc(detector, kind) for kind in KINDS.values()))
     unsuitable = [name for name in context.detectors if name not in sigmoid_based]
     if unsuitable:
-        yield Remark(f"{some(unsuitable, 9)}: not sigmoid-based, or imported without these entropies.")
+        yield Remark(f"{join_truncated(unsuitable, 9)}: not sigmoid-based, or imported without these entropies.")
 
 
 EXPERIMENT = Experiment(

@@ -13,12 +13,13 @@ from saod_ray.experiment.experiment import Column, Outcome, Remark, Spec
 from saod_ray.score import thresholds
 from saod_ray.score.daq import daq, quality
 from saod_ray.score.evaluation import Calibrators, SplitEvaluation, evaluate
+from saod_ray.score.fit import detection_thresholds, fit_calibrators
 from saod_ray.score.objects import GroundTruth
-from saod_ray.score.reducers import ClassSums, merged
+from saod_ray.score.reducers import ClassSums, merge_sums
 from saod_ray.score.results import SplitQuality
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware, detection_thresholds, fit_calibrators
 
 Array = np.ndarray
 
@@ -120,7 +121,7 @@ def _cumulative_sums(evaluation: SplitEvaluation, steps: Sequence[SelfAware]) ->
         first_step[accepted[number]] = number
     cumulative: list[ClassSums] = []
     for added, mask in zip(evaluation.sums_by(first_step, len(steps)), accepted, strict=True):
-        total = merged([cumulative[-1], added]) if cumulative else added
+        total = merge_sums([cumulative[-1], added]) if cumulative else added
         cumulative.append(replace(total, objects=replace(evaluation, accepted=mask).object_counts()))
     return cumulative
 
@@ -158,7 +159,7 @@ def _sums_per_step(
     for self_aware in steps[1:]:
         evaluation = evaluate(
             split,
-            above_thresholds(evaluation.kept, self_aware.detection_thresholds),
+            above_thresholds(evaluation.detections, self_aware.detection_thresholds),
             evaluation.truth,
             context.settings,
             calibrators=self_aware.calibrators,
@@ -177,7 +178,7 @@ def _result(context: ExperimentContext, sums: Sequence[ClassSums], ba: float | N
     """DAQ and its parts from the sums of ID and of each severity; all severities are evaluated together."""
     settings, (clean, *shifted) = context.settings, sums
     on_id = quality(clean.statistics(), settings)
-    shift = quality(merged(shifted).statistics(), settings) if shifted else SplitQuality()
+    shift = quality(merge_sums(shifted).statistics(), settings) if shifted else SplitQuality()
     parts = [ba, on_id.idq, shift.idq]
     overall = daq(parts if context.store.description.severities else parts[:2], settings.daq_weights)
     return SweepResult(overall, ba, on_id.idq, on_id.laece, on_id.lrp, shift.idq, shift.laece, shift.lrp)

@@ -13,7 +13,7 @@ from saod_ray.experiment.sweep import (
     pseudo_id,
     with_splits,
 )
-from saod_ray.selfaware import FIT_TAU, fit_calibrators
+from saod_ray.score.fit import FIT_TAU, fit_calibrators
 
 TAUS = tuple(k / 10 for k in range(10))
 

@@ -42,7 +42,7 @@ def detection_thresholds() -> list[float]:
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     """Per detector, the values of u with the fitted v, then the values of v with the fitted u."""
-    detectors, remarks = with_splits(context, context.detectors, *context.benchmark.fitted_on(), "id")
+    detectors, remarks = with_splits(context, context.detectors, *context.benchmark.fit_splits(), "id")
     yield from remarks
     for detector in detectors:
         values = image_thresholds(context, detector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -27,7 +27,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
     for kinds, reason in ((("entropy", "ds"), "no entropy or DS"), (("determinant",), "no localisation uncertainty")):
         lacking = [name for name in context.detectors if not set(kinds) <= set(context.uncertainty_kinds(name))]
         if lacking:
-            yield Remark(f"{some(lacking, 9)}: {reason} in the store.")
+            yield Remark(f"{join_truncated(lacking, 9)}: {reason} in the store.")
 
 
 EXPERIMENT = Experiment(

@@ -13,9 +13,9 @@ from saod_ray.config import ScoreSettings
 from saod_ray.report.records import AccuracyBin, DecisionTable, HistogramBin, RocPoint
 from saod_ray.score import thresholds
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
 
 Array = np.ndarray
 BINS = 10  # the paper's Fig. 2

@@ -8,11 +8,12 @@ from saod_ray.report.records import CalibrationTables, Curve
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.evaluation import SplitEvaluation
+from saod_ray.score.fit import detection_thresholds
 from saod_ray.score.laece import laece, pooled_reliability, reliability
 from saod_ray.score.lrp import mean_of_defined
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
 from saod_ray.score.statistics import Statistics
-from saod_ray.selfaware import SelfAware, detection_thresholds
 
 POINTS = 21  # of a calibrator's curve
 

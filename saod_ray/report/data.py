@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.report import acceptance, calibration, shift
 from saod_ray.report.records import CalibrationTables, DetectorTables, Failure
@@ -24,10 +24,11 @@ from saod_ray.score.benchmark import RESULT_FORMAT, Benchmark
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.evaluation import decide, evaluate_split
 from saod_ray.score.results import BenchmarkResult, DetectorResult
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
 from saod_ray.score.split import load, positions
-from saod_ray.selfaware import SelfAware
-from saod_ray.store.cache import content_key
+from saod_ray.splits import SplitName
+from saod_ray.store.cache import cache_key
 from saod_ray.store.store import Store
 
 FORMAT = 2  # of the cached tables; increment it when any of them changes
@@ -66,7 +67,7 @@ def gather(store: Store, progress: Progress | None = None, results: BenchmarkRes
     """
     results = results or read_results(store)
     names = sorted(results.detectors)
-    settings = ScoreSettings.of(**msgspec.to_builtins(results.settings))
+    settings = ScoreSettings.from_options(**msgspec.to_builtins(results.settings))
     for name in names:
         store.choose([name])
     resamples = None if results.is_sealed else _resamples(results)  # without a digest, intervals are recomputed
@@ -75,7 +76,7 @@ def gather(store: Store, progress: Progress | None = None, results: BenchmarkRes
     _refuse_stale(store, results, results_of(benchmark.store, settings, scored, results.is_partial, resamples))
     other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
     scored_otherwise = Benchmark(store, other, results.is_partial).score(names)
-    self_aware = {name: SelfAware.of_json(scored[name].selfaware) for name in names}
+    self_aware = {name: SelfAware.from_json(scored[name].selfaware) for name in names}
     tables = {}
     for number, name in enumerate(names, 1):
         tables[name] = _tables(benchmark, name, self_aware[name], results[name])
@@ -123,18 +124,9 @@ def _agree(stated: object, current: object) -> bool:
 def _tables(benchmark: Benchmark, detector: str, self_aware: SelfAware, result: DetectorResult) -> DetectorTables:
     """The cached tables of a detector, or else compute and cache them."""
     store = benchmark.store
-    parts = [
-        "report",
-        str(FORMAT),
-        str(SCORE_FORMAT),
-        str(RESULT_FORMAT),
-        detector,
-        benchmark.settings.model_dump_json(),
-    ]
-    parts += store.description.manifests.values()
-    for split in store.splits:
-        parts += [split, *(shard.sha256 for shard in store.shards(detector, split))]
-    key = content_key(*parts)
+    formats = (FORMAT, SCORE_FORMAT, RESULT_FORMAT)
+    settings = benchmark.settings.model_dump_json()
+    key = cache_key("report", *formats, detector, settings, *store.content_digests(detector))
     value = store.cache.value(key)
     if value is None:
         value = msgspec.to_builtins(_compute_tables(benchmark, detector, self_aware, result))
@@ -164,7 +156,7 @@ def _compute_tables(
         calibration=CalibrationTables(),
     )
     truth = benchmark.objects["id"]
-    for split in [split for split in records if source_of(split) == "id"]:
+    for split in [split for split in records if SplitName(split).source == "id"]:
         raw = load(benchmark.store, detector, split, truth)
         evaluation = evaluate_split(benchmark.store, detector, split, truth, self_aware, raw.kept_by)
         tables.severities.append(shift.severity(evaluation, raw, benchmark))
@@ -182,8 +174,8 @@ def _uncertainties(
     """The image-level uncertainties, (images,) float64, of the ID splits and of each OOD subset (`ood/NAME`)."""
     store = benchmark.store
     uncertainty: dict[str, np.ndarray] = {}
-    for split in [split for split in present if source_of(split) != "val"]:
-        truth = benchmark.objects[source_of(split)]
+    for split in [split for split in present if SplitName(split).source != "val"]:
+        truth = benchmark.objects[SplitName(split).source]
         decisions = decide(store, detector, split, truth, self_aware)
         if split != "ood":
             uncertainty[split] = decisions.uncertainty
@@ -208,18 +200,18 @@ def read_image_records(benchmark: Benchmark, detector: str, split: str) -> Image
                 table = pq.read_table(source, columns=["image_id", "corruption", "error"], use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise SaodError(
-                f"The shard {store.folder.shown(file)} is missing or damaged: `saod-ray verify {store.uri}` says how to "
+                f"The shard {store.folder.display_path(file)} is missing or damaged: `saod-ray verify {store.uri}` says how to "
                 "repair it."
             ) from error
         ids.append(table["image_id"].to_numpy())
         corruption += table["corruption"].to_pylist()
         errors += table["error"].to_pylist()
-    images = positions(benchmark.objects[source_of(split)].image_ids, np.concatenate(ids), split)
+    images = positions(benchmark.objects[SplitName(split).source].image_ids, np.concatenate(ids), split)
     order = np.argsort(images, kind="stable")
     return ImageRecords(images[order], [corruption[k] for k in order], [errors[k] for k in order])
 
 
 def _failures(benchmark: Benchmark, detector: str, split: str, records: ImageRecords) -> list[Failure]:
-    ids = benchmark.objects[source_of(split)].image_ids[records.images]
+    ids = benchmark.objects[SplitName(split).source].image_ids[records.images]
     rows = zip(ids.tolist(), records.error, strict=True)
     return [Failure(detector, split, image, error) for image, error in rows if error]

@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.report.results import read_results, resampling
 from saod_ray.report.table import format_percent
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Benchmark, Progress, Scored
+from saod_ray.score.benchmark import Benchmark, Progress, ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import MAIN, Metric
 from saod_ray.score.results import BootstrapRecord, Number, SplitCoverage
@@ -84,7 +84,7 @@ class DiffSide:
 
     store: Store
     settings: ScoreSettings
-    scored: dict[str, Scored]
+    scored: dict[str, ScoredDetector]
 
     @classmethod
     def from_store(
@@ -106,7 +106,7 @@ def last_settings(store: Store) -> ScoreSettings:
     """The settings of the store's results.json, or the defaults if the store has none."""
     if not store.folder.exists(FILE):
         return ScoreSettings()
-    return ScoreSettings.of(**msgspec.to_builtins(read_results(store).settings))
+    return ScoreSettings.from_options(**msgspec.to_builtins(read_results(store).settings))
 
 
 def refuse_incomparable(a: Store, b: Store) -> None:
@@ -121,7 +121,7 @@ def refuse_incomparable(a: Store, b: Store) -> None:
     differing += [key for key in ("classes", "severities", "subsets") if getattr(ours, key) != getattr(theirs, key)]
     if differing:
         raise SaodError(
-            f"{a.uri} and {b.uri} are both of '{ours.name}', but differ in {some(differing)}: compare stores that were "
+            f"{a.uri} and {b.uri} are both of '{ours.name}', but differ in {join_truncated(differing)}: compare stores that were "
             "made with the same data."
         )
 
@@ -141,7 +141,7 @@ def detector_pairs(a: Store, b: Store, names: Sequence[str] | None) -> list[tupl
     shared = [name for name in ours if name in theirs]
     if not shared:
         raise SaodError(
-            f"{a.uri} has {some(ours)} and {b.uri} has {some(theirs)}, so no detector is in both stores: import a "
+            f"{a.uri} has {join_truncated(ours)} and {b.uri} has {join_truncated(theirs)}, so no detector is in both stores: import a "
             "detector that the other store has."
         )
     return [(name, name) for name in shared]
@@ -176,7 +176,7 @@ def _pair(a: DiffSide, b: DiffSide, first: str, second: str) -> PairDiff:
     )
 
 
-def _change(ours: Scored, theirs: Scored, metric: Metric) -> Change:
+def _change(ours: ScoredDetector, theirs: ScoredDetector, metric: Metric) -> Change:
     before, after = metric.value(ours.result), metric.value(theirs.result)
     if before is None or after is None:
         return Change(before, after)
@@ -231,7 +231,7 @@ def remarks(diff: StoreDiff) -> list[str]:
     lines = [f"setting {key}: {ours} and {theirs}" for key, (ours, theirs) in diff.settings.items()]
     if diff.a != diff.b:
         sides = ((diff.a, diff.only_in.a), (diff.b, diff.only_in.b))
-        lines += [f"only in {uri}: {some(names, 9)}" for uri, names in sides if names]
+        lines += [f"only in {uri}: {join_truncated(names, 9)}" for uri, names in sides if names]
     for pair in diff.pairs:
         name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
         if pair.fingerprints:

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saod_ray.config import UseCase, built_in, source_of
+from saod_ray.config import UseCase, built_in
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
 from saod_ray.report.data import ReportData
 from saod_ray.report.thumbnails import ImageDetections, Thumbnails
 from saod_ray.score.evaluation import decide
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
+from saod_ray.splits import SplitName
 
 WORST = 4  # pictures per row
 MIN_SCORE = 0.3  # raw detections below this score are not drawn
@@ -105,7 +106,7 @@ class _PictureSelection:
             rank = np.where(inside.accepted, np.minimum(objects, 3), -1)  # accepted, and with up to three objects
             order = np.lexsort((inside.uncertainty, -rank))
             position = int(inside.images[order[0]])
-            examples += [(split, position) for split in self._benchmark.store.splits if source_of(split) == "id"]
+            examples += [(split, position) for split in self._benchmark.store.splits if SplitName(split).source == "id"]
         if outside is not None:
             subset = self._benchmark.objects["ood"].subset[outside.images]
             examples += [("ood", int(outside.images[np.argmax(subset == number)])) for number in np.unique(subset)]
@@ -115,7 +116,7 @@ class _PictureSelection:
         store = self._benchmark.store
         if split not in store.splits or not store.shards(detector, split):
             return None
-        truth = self._benchmark.objects[source_of(split)]
+        truth = self._benchmark.objects[SplitName(split).source]
         self_aware = self._report_data.selfaware[detector]
         return _SplitDecisions(split, *decide(store, detector, split, truth, self_aware))
 

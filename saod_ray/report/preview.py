@@ -10,14 +10,15 @@ import numpy as np
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
-from saod_ray.store.manifests import Built
+from saod_ray.splits import SplitName
+from saod_ray.store.manifests import ManifestCache
 
 CELL = (260, 195)  # width and height of an image in a sheet, in pixels
 CAPTION, GAP, COLUMNS = 18, 8, 6
@@ -45,7 +46,7 @@ class Preview:
 
     def __init__(self, case: UseCase, limits: ImageLimits = OTHERS_IMAGES) -> None:
         self._build_command = case.command("build")
-        built = Built(case)
+        built = ManifestCache(case)
         if not built.is_fresh():
             raise SaodError(
                 f"'{case.name}' is not built from the files in {case.root}: run `{self._build_command}` first."
@@ -71,7 +72,9 @@ class Preview:
         images = self._manifest("id").images
         matching = images.head(1) if image_id is None else images.filter(image_id=image_id)
         if not matching.height:
-            raise SaodError(f"id has no image {image_id}: its ids are {some(images['image_id'].head(6).to_list())}.")
+            raise SaodError(
+                f"id has no image {image_id}: its ids are {join_truncated(images['image_id'].head(6).to_list())}."
+            )
         row = matching.row(0, named=True)
         pixels = self._pixels(row)
         severities = sorted(self._severities) or [1, 3, 5]
@@ -85,7 +88,7 @@ class Preview:
 
     def _manifest(self, split: str) -> Manifest:
         name, _, subset = split.partition("/")
-        source = "train" if name == "train" else source_of(name)
+        source = SplitName(name).source
         if source not in self._built.description().manifests:
             raise SaodError(f"'{split}' is not built: add its files and run `{self._build_command}` again.")
         manifest = self._built.manifest(source)
@@ -96,10 +99,9 @@ class Preview:
         objects = manifest.objects.filter(pl.col("image_id") == row["image_id"])
         boxes = objects.select("label", "x", "y", "w", "h").rows()
         image_id = int(str(row["image_id"]))
-        if split == "pseudo-ood":
+        if SplitName(split).is_pseudo_ood:
             return CaptionedImage(blank(pixels, objects.select("x", "y", "w", "h").to_numpy()), f"{image_id} blanked")
-        if split.startswith("id-c"):
-            severity = int(split[4:])
+        if severity := SplitName(split).severity:
             name = draw(seed, image_id, severity)
             return CaptionedImage(
                 corrupt(pixels, name, severity, seed, image_id), f"{image_id} {name} {severity}", boxes
@@ -109,9 +111,9 @@ class Preview:
     def _pixels(self, row: dict[str, object]) -> np.ndarray:
         name = str(row["file_name"])
         try:
-            return load(self._folder, name, self._limits, self._folder.shown(name))
+            return load(self._folder, name, self._limits, self._folder.display_path(name))
         except FileNotFoundError:
-            raise SaodError(f"There is no image {self._folder.shown(name)}: download it again.") from None
+            raise SaodError(f"There is no image {self._folder.display_path(name)}: download it again.") from None
 
 
 def _compose(cells: list[CaptionedImage], columns: int, classes: Sequence[str]) -> Image.Image:

@@ -13,17 +13,9 @@ from saod_ray.score.daq import quality
 from saod_ray.score.evaluation import SplitEvaluation
 from saod_ray.score.reducers import ClassSums
 from saod_ray.score.split import SplitDetections
+from saod_ray.splits import SplitName
 
 METRICS = ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq")
-
-
-def severity_of(split: str) -> int:
-    """The severity of a split's corruptions; 0 if there are none.
-
-    >>> severity_of("id"), severity_of("id-c5")
-    (0, 5)
-    """
-    return int(split.removeprefix("id-c")) if split.startswith("id-c") else 0
 
 
 def severity(evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark) -> ShiftResult:
@@ -54,7 +46,7 @@ def _metrics(
     """Metrics over the images of a mask, (images,) bool, whose sums are given."""
     split_quality = quality(sums.statistics(), benchmark.settings)
     return ShiftResult(
-        severity=severity_of(evaluation.split),
+        severity=SplitName(evaluation.split).severity,
         images=int(images.sum()),
         accepted=float(evaluation.accepted[images].mean()) if images.any() else None,
         ap=benchmark.accuracy_of(raw.on_images(images), evaluation.split).ap,

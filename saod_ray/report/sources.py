@@ -8,10 +8,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from saod_ray.store.building import State, Status
+from saod_ray.store.build import SourceStatus, UseCaseStatus
 
 
-def source_table(status: Status) -> Table:
+def source_table(status: UseCaseStatus) -> Table:
     """One row per source: whether its files exist, how many images and objects a build found, and how many were published."""
     title = f"{status.use_case} in {status.root}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
@@ -36,7 +36,7 @@ def source_table(status: Status) -> Table:
     return table
 
 
-def remarks(status: Status) -> Iterator[Text]:
+def remarks(status: UseCaseStatus) -> Iterator[Text]:
     """Remarks, one line each: files found and missing, where to download them, differing sizes, and the next step."""
     for source in status.sources:
         for word, is_found in (("found", True), ("missing", False)):
@@ -68,7 +68,7 @@ def _sum(values: Iterable[int | None]) -> str:
     return "" if None in counts else f"{sum(count or 0 for count in counts):,}"
 
 
-def _next_step(status: Status) -> str:
+def _next_step(status: UseCaseStatus) -> str:
     if status.built == "yes":
         return f"built    {status.manifests}"
     if status.built == "damaged":
@@ -78,7 +78,7 @@ def _next_step(status: Status) -> str:
     return f"next     not built yet: {status.build_command}"
 
 
-def _images(state: State) -> Text:
+def _images(state: SourceStatus) -> Text:
     if state.images is None:
         return Text("")
     differs = state.published is not None and state.images != state.published

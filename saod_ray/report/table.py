@@ -6,14 +6,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from saod_ray.score.metrics import MAIN, Metric, columns_of
+from saod_ray.score.metrics import MAIN, Metric, custom_columns
 from saod_ray.score.results import BenchmarkResult, DetectorResult, Intervals
 
 
 def table_metrics(results: BenchmarkResult) -> tuple[Metric, ...]:
     """The metrics of the main table, followed by the custom ones."""
     custom = {name: metric for result in results.detectors.values() for name, metric in result.custom.items()}
-    return (*MAIN, *columns_of(custom))
+    return (*MAIN, *custom_columns(custom))
 
 
 def result_table(results: BenchmarkResult) -> Table:

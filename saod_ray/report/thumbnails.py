@@ -9,14 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from saod_ray.config import source_of
 from saod_ray.corrupt import corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.report.preview import CaptionedImage, draw_boxes
-from saod_ray.report.shift import severity_of
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.splits import SplitName
 
 Array = np.ndarray
 QUALITY = 70  # of WebP
@@ -48,11 +47,11 @@ class Thumbnails:
 
     def file_name(self, split: str, position: int) -> str:
         """The file name of the image at a position of the manifest."""
-        return str(self._images[source_of(split)]["file_name"][position])
+        return str(self._images[SplitName(split).source]["file_name"][position])
 
     def detections(self, detector: str, split: str, position: int) -> tuple[ImageDetections, str | None]:
         """An image's detections by descending score, and its corruption."""
-        image_id = int(self._benchmark.objects[source_of(split)].image_ids[position])
+        image_id = int(self._benchmark.objects[SplitName(split).source].image_ids[position])
         for shard in self._store.shards(detector, split):
             rows = self._store.read_shard(detector, split, shard)
             for row in np.flatnonzero(rows.image_id == image_id).tolist():
@@ -83,14 +82,14 @@ class Thumbnails:
 
         None if the file is missing or of another size, or if the seed gives another corruption than the recorded one.
         """
-        row = self._images[source_of(split)].row(position, named=True)
+        row = self._images[SplitName(split).source].row(position, named=True)
         try:
             pixels = load(self._folder, row["file_name"], self._limits)
         except (FileNotFoundError, SaodError):
             return None
         if None not in (row["width"], row["height"]) and pixels.shape[:2] != (row["height"], row["width"]):
             return None
-        severity = severity_of(split)
+        severity = SplitName(split).severity
         if not severity:
             return pixels
         if corruption is None or draw(self._seed, row["image_id"], severity) != corruption:

@@ -97,7 +97,7 @@ def test_matches_give_the_metrics_of_results_json(bench, split, conventions) -> 
     settings = {"conventions": conventions, "calibrator": "isotonic"}
     matches = bench.matches("toy", split, **settings).collect()
     assert matches.height == bench.detections("toy", split).collect().height
-    benchmark = Benchmark(Store.open(bench.uri), ScoreSettings.of(**settings))
+    benchmark = Benchmark(Store.open(bench.uri), ScoreSettings.from_options(**settings))
     scores = benchmark.score_split("toy", split, benchmark.fit("toy"))
     sums = scores.sums.statistics()
     counts = matches.group_by("label").agg(

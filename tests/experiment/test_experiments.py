@@ -31,7 +31,7 @@ from saod_ray.score.lrp import best_prefix
 from saod_ray.score.matching import greedy
 from saod_ray.score.order import class_order
 from saod_ray.store import ledger
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.ledger import Origin
 from saod_ray.store.rows import Rows
 from saod_ray.store.store import Store
@@ -295,7 +295,7 @@ def test_corrupted_copies_of_val_count_for_accuracy_alone(folder, tmp_path) -> N
 def test_a_run_plans_corrupted_copies_of_val_where_asked(folder, tmp_path) -> None:
     from saod_ray.config import DetectorSpec
 
-    store = Store.of_use_case(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
+    store = Store.open_or_create(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
     spec = DetectorSpec(name="a", classes=tuple(store.description.classes), fingerprint="f")
     plain, more = (make_plan(Inputs(store, 0), [spec], options=PlanOptions(val_shift=flag)) for flag in (False, True))
     added = [planned.unit for planned in more.units if planned not in plain.units]

@@ -32,7 +32,9 @@ def context_with(folder: Path, target: Path, splits: tuple[str, ...], **settings
     shutil.copytree(folder / "store", target)
     for split in set(SPLITS) - set(splits):
         shutil.rmtree(target / "ledger" / "nll-rcnn" / split)
-    return ExperimentContext(Store.open(str(target)), ScoreSettings.of(**settings), ["nll-rcnn"], partial=True)
+    return ExperimentContext(
+        Store.open(str(target)), ScoreSettings.from_options(**settings), ["nll-rcnn"], partial=True
+    )
 
 
 ON_ID_AND_OOD = {"aggregation", "uncertainty", "sigmoid-entropy", "ood-subsets"}

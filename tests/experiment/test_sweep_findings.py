@@ -28,7 +28,9 @@ def real(shapes_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Experime
     place = tmp_path_factory.mktemp("real") / "store"
     shutil.copytree(shapes_run, place, ignore=shutil.ignore_patterns("cache", "experiments", "*.html"))
     recorded = json.loads((place / "results.json").read_text())["settings"]
-    settings = ScoreSettings.of(**{key: value for key, value in recorded.items() if key in ScoreSettings.model_fields})
+    settings = ScoreSettings.from_options(
+        **{key: value for key, value in recorded.items() if key in ScoreSettings.model_fields}
+    )
     return ExperimentContext(Store.open(str(place)), settings, SIX)
 
 

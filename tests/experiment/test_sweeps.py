@@ -55,7 +55,7 @@ def make_store(folder: Path, case: tuple[int, int]) -> Store:
 
 def scored(store: Store, **chosen: Any) -> dict[str, Any]:
     """The brute force: a scoring of its own."""
-    return Benchmark(store, ScoreSettings.of(**chosen)).score(["d"])["d"].result.to_json()
+    return Benchmark(store, ScoreSettings.from_options(**chosen)).score(["d"])["d"].result.to_json()
 
 
 def same(actual: Any, expected: Any) -> bool:
@@ -82,7 +82,7 @@ def cells(context: ExperimentContext, experiment: Any) -> dict[tuple[str, ...], 
 def test_u_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen, rule) -> None:
     folder = tmp_path_factory.mktemp("u")
     store = make_store(folder, case)
-    context = ExperimentContext(store, ScoreSettings.of(**chosen, image_threshold=rule), ["d"])
+    context = ExperimentContext(store, ScoreSettings.from_options(**chosen, image_threshold=rule), ["d"])
     values = [-1.0, *thresholds.image_thresholds(context, "d")[::4], 2e12]
     for u, result in zip(values, over_image_thresholds(context, "d", values), strict=True):
         assert same([getattr(result, name) for name in PATHS], picked(scored(store, **chosen, image_threshold=repr(u))))
@@ -110,7 +110,7 @@ def test_matching_is_not_repeated_for_each_u(tmp_path, monkeypatch) -> None:
 def test_v_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chosen) -> None:
     folder = tmp_path_factory.mktemp("v")
     store = make_store(folder, case)
-    context = ExperimentContext(store, ScoreSettings.of(**chosen), ["d"])
+    context = ExperimentContext(store, ScoreSettings.from_options(**chosen), ["d"])
     values = thresholds.detection_thresholds()[::4]
     for v, result in zip(values, over_detection_thresholds(context, "d", values), strict=True):
         assert same(
@@ -127,7 +127,7 @@ def test_tau_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chose
     store = make_store(folder, case)
     if chosen["conventions"] == "paper":
         chosen = chosen | {"detection_threshold": "0.3"}  # there an LRP-optimal v follows tau, here it must not
-    rows = cells(ExperimentContext(store, ScoreSettings.of(**chosen), ["d"]), tau)
+    rows = cells(ExperimentContext(store, ScoreSettings.from_options(**chosen), ["d"]), tau)
     assert len(rows) == len(tau.TAUS)
     for value in tau.TAUS[::3]:
         changed = chosen | {"tau": value, "image_threshold": EVERY_IMAGE}
@@ -139,7 +139,7 @@ def test_tau_is_swept_as_if_each_value_were_scored(tmp_path_factory, case, chose
 
 def test_v_stays_that_of_tau_0_1_by_the_papers_conventions_too(tmp_path) -> None:
     store = make_store(tmp_path, (11, 1))
-    context = ExperimentContext(store, ScoreSettings.of(conventions="paper", tau=0.7), ["d"])
+    context = ExperimentContext(store, ScoreSettings.from_options(conventions="paper", tau=0.7), ["d"])
     fixed = scored(store, conventions="paper", tau=0.1, image_threshold=EVERY_IMAGE)["id"]
     assert cells(context, tau)["d", "0.1"][1:] == pytest.approx([fixed["laece"], fixed["lrp"]], abs=1e-9)
 
@@ -149,7 +149,7 @@ def test_v_stays_that_of_tau_0_1_by_the_papers_conventions_too(tmp_path) -> None
 def test_calibrators_are_compared_as_if_each_were_scored(tmp_path_factory, case, chosen) -> None:
     folder = tmp_path_factory.mktemp("calibrators")
     store = make_store(folder, case)
-    rows = cells(ExperimentContext(store, ScoreSettings.of(**chosen), ["d"]), calibrators)
+    rows = cells(ExperimentContext(store, ScoreSettings.from_options(**chosen), ["d"]), calibrators)
     results = [
         scored(store, **chosen | {"calibrator": kind, "image_threshold": EVERY_IMAGE})["id"]
         for kind in calibrators.KINDS
@@ -195,7 +195,7 @@ def written(folder: Path, seed: int) -> tuple[Store, list[dict[str, Any]], list[
 @pytest.mark.parametrize("seed", [1, 2])
 def test_dummies_are_counted_as_if_they_were_there(tmp_path, seed, conventions) -> None:
     store, rows, images, categories = written(tmp_path / "case", seed)
-    table = cells(ExperimentContext(store, ScoreSettings.of(conventions=conventions), ["d"]), top_k)
+    table = cells(ExperimentContext(store, ScoreSettings.from_options(conventions=conventions), ["d"]), top_k)
     classes = top_k.dummy_classes(len(images), len(categories))
     for k in (0, *top_k.FILLED):
         filled = list(rows)
@@ -213,7 +213,7 @@ def test_dummies_are_counted_as_if_they_were_there(tmp_path, seed, conventions) 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_thresholded_detections_are_judged_as_if_the_others_were_never_there(tmp_path, seed, conventions) -> None:
     store, rows, images, categories = written(tmp_path / "case", seed)
-    context = ExperimentContext(store, ScoreSettings.of(conventions=conventions), ["d"])
+    context = ExperimentContext(store, ScoreSettings.from_options(conventions=conventions), ["d"])
     table = cells(context, detection_threshold)
     assert len(table) == 5
     optimal = context.self_aware("d").detection_thresholds
@@ -257,7 +257,9 @@ def test_the_ablation_goes_from_nothing_to_the_default(papers) -> None:
         (("LRP-opt.", "linear", "TPR 0.95"), {"image_threshold": "tpr-0.95"}),
         (("LRP-opt.", "linear", "pseudo-OOD"), {}),
     ):
-        result = Benchmark(papers.store, ScoreSettings.of(**changes)).score(["f-rcnn"])["f-rcnn"].result.to_json()
+        result = (
+            Benchmark(papers.store, ScoreSettings.from_options(**changes)).score(["f-rcnn"])["f-rcnn"].result.to_json()
+        )
         expected = dict(zip(PATHS, picked(result), strict=True))
         assert same(table["f-rcnn", *headers], [expected[measures[metric.title]] for metric in ablation.METRICS])
     assert len(table) == 4

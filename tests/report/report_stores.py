@@ -1,4 +1,4 @@
-"""Scored stores for the report's tests, with names that would break a careless page."""
+"""ScoredDetector stores for the report's tests, with names that would break a careless page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from conftest import saod_ray
 from usecases import import_all, random_use_case
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import draw
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Rows
@@ -56,10 +57,10 @@ def nasty_store(folder: Path, detectors: tuple[str, ...] = ("atss", "f-rcnn"), w
 
 def run_like(store: Store, detector: str) -> None:
     """Rewrite a detector's ID splits as a run writes them: with corruptions, and with one failed image."""
-    for split in [split for split in store.splits if source_of(split) == "id"]:
+    for split in [split for split in store.splits if SplitName(split).source == "id"]:
         old = store.pages(detector, split)[0]
         rows = store.read_shard(detector, split, old.shards[0])
-        severity = int(split[4:] or 0) if split.startswith("id-c") else 0
+        severity = SplitName(split).severity
         corruption = [draw(0, int(image), severity) if severity else None for image in rows.image_id]
         empty = np.flatnonzero(np.diff(rows.offsets) == 0)[:1].tolist() if split == "id-c3" else []
         status = ["failed" if k in empty else "ok" for k in range(len(rows.image_id))]

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from saod_ray.config import ScoreSettings
 from saod_ray.report import acceptance
 from saod_ray.score import thresholds
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
 
 values = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0, NO_DETECTION]), min_size=1, max_size=12)
 

@@ -144,7 +144,7 @@ def test_settings_are_those_of_the_last_scoring(stores, tmp_path) -> None:
     shutil.copytree(stores[0].uri, copy, ignore=shutil.ignore_patterns("results.json"))
     assert last_settings(Store.open(str(copy))) == ScoreSettings()
     assert saod_ray("score", copy, "--conventions", "paper", "--daq-weights", "1,2,1").returncode == 0
-    expected = ScoreSettings.of(conventions="paper", daq_weights=(1.0, 2.0, 1.0))
+    expected = ScoreSettings.from_options(conventions="paper", daq_weights=(1.0, 2.0, 1.0))
     assert last_settings(Store.open(str(copy))) == expected
     for text in ("{", "[]", "{}"):
         (copy / "results.json").write_text(text)

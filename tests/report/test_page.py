@@ -12,6 +12,7 @@ from conftest import GOLDEN, import_golden, saod_ray
 from hypothesis import given
 from hypothesis import strategies as st
 from report_stores import ERROR, FILE, NASTY, nasty_store
+from saod_ray.store.importing import import_results
 
 from saod_ray.config import UseCase
 from saod_ray.experiment import paper
@@ -24,7 +25,6 @@ from saod_ray.score import thresholds
 from saod_ray.score.evaluation import evaluate_split
 from saod_ray.score.metrics import MAIN
 from saod_ray.score.results import DetectorResult
-from saod_ray.store.importing import import_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
 
@@ -214,7 +214,7 @@ def test_refusals(store, tmp_path) -> None:
     results = json.loads((copy / "results.json").read_text())
     results["detectors"]["atss"]["daq"] = 0.99
     (copy / "results.json").write_text(json.dumps(results))
-    assert "its digest does not fit" in saod_ray("report", copy).stderr
+    assert "its digest does not match" in saod_ray("report", copy).stderr
     (copy / "results.json").write_text(json.dumps(sealed(results)))
     result = saod_ray("report", copy)
     assert result.returncode == 1

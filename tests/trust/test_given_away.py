@@ -16,8 +16,8 @@ from hostile import copy_store
 from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
 from saod_ray.report.data import gather
-from saod_ray.selfaware import SelfAware
-from saod_ray.store.importing import import_results
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.results_file import read_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
@@ -99,7 +99,7 @@ def test_intervals_are_checked_with_a_digest_and_computed_again_without(store: S
     path = in_store(store, "results.json")
     expected = gather(store).results.detectors
     changed(path, wider_interval)
-    with pytest.raises(SaodError, match="its digest does not fit"):
+    with pytest.raises(SaodError, match="its digest does not match"):
         gather(store)
     changed(path, lambda value: value.pop("digest"))
     with pytest.raises(SaodError, match="does not match the current detections of 'toy'"):

@@ -14,7 +14,7 @@ from saod_ray.errors import SaodError
 from saod_ray.report.cells import Cell, Header, Sheet
 from saod_ray.report.export import comma_separated
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 CASE = UseCase.load(GOLDEN / "use-case.toml")

@@ -1,4 +1,4 @@
-"""Resampled figures against data sets that are really resampled: images drawn twice are there twice and scored anew."""
+"""Bootstrap replicates equal the scores of data sets that are actually resampled, with images drawn twice in them twice."""
 
 from __future__ import annotations
 

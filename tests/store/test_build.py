@@ -332,7 +332,7 @@ def test_an_ood_subset_says_what_it_is(text, message, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_build_leaves_all_or_nothing(tmp_path) -> None:
-    """SIGKILL at random moments: whatever lies there then is whole, and the next build ends as an undisturbed one."""
+    """After SIGKILL at random moments the manifests are complete or absent, and the next build gives the usual result."""
     raw.gen(tmp_path)
     build("gen", tmp_path)
     folder = tmp_path / "manifests/gen"

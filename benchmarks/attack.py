@@ -30,20 +30,20 @@ from PIL import Image
 
 from benchmarks.attack_http import attack_server
 from benchmarks.mutations import HOSTILE, flipped, mangled, mutated
+from saod_ray import SelfAware
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.data.images import ImageLimits, decode, load
 from saod_ray.detect import registry
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder, is_plain
 from saod_ray.report.data import gather
-from saod_ray.report.results import encoded, results
+from saod_ray.report.results import results
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.selfaware import SelfAware
 from saod_ray.store import coco_results, manifests
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.results_file import read_results
-from saod_ray.store.seals import sealed
+from saod_ray.store.seals import encode_json, sealed
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
 
@@ -62,7 +62,7 @@ class Attack:
         self.case = UseCase.load(DEMO / "use-case.toml")
         self.store = Store(str(folder / "store"))
         for detector in DETECTORS:
-            for split in self.case.splits_of():
+            for split in self.case.split_names():
                 import_results(self.store.uri, self.case, detector, split, DEMO / detector / f"{split}.json.gz")
         self.victim = folder / "victim.parquet"
         self.victim.write_bytes(b"kept")
@@ -76,9 +76,9 @@ class Attack:
         scored = benchmark.score(DETECTORS)
         self.expected = {name: entry.result for name, entry in scored.items()}
         value = results(benchmark.store, benchmark.settings, scored, False, resamples)
-        self.store.folder.put("results.json", encoded(value))
+        self.store.folder.put("results.json", encode_json(value))
         for name, result in scored.items():
-            self.store.folder.put(f"selfaware/{name}.json", encoded(result.selfaware))
+            self.store.folder.put(f"selfaware/{name}.json", encode_json(result.selfaware))
 
     def times(self, count: int) -> range:
         """As many attempts as asked for, more or fewer by the factor of the command line."""
@@ -208,7 +208,7 @@ def self_aware_files(attack: Attack) -> Outcomes:
             "fingerprint": "0" * 40,
             "origin": "run",
         }
-        data = encoded(sealed(value))
+        data = encode_json(sealed(value))
         yield attack.with_content(path, data, lambda: not SelfAware.load(path).predict([]))
 
 
@@ -251,7 +251,7 @@ def annotation_files(attack: Attack) -> Outcomes:
 
 
 def _names_stay_inside(case: UseCase) -> bool:
-    tables = manifests.parsed(manifests.build(case).files)
+    tables = manifests.parse_manifests(manifests.bundle_manifests(case).files)
     return all(is_plain(name) for table in tables.values() for name in table.images["file_name"])
 
 
@@ -286,7 +286,7 @@ def toml_files(attack: Attack) -> Outcomes:
     table = b'[mine]\nbackend = "my.module:Class"\ncheckpoint = "w.pth"\nclasses = ["a", "b"]\noptions = {x = 1}\n'
     for _ in attack.times(300):
         use_case.write_bytes(mangled(text, attack.rng))
-        yield attack.tried(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).splits_of()))
+        yield attack.tried(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).split_names()))
         detectors.write_bytes(mangled(table, attack.rng))
         yield attack.tried(str(detectors.read_bytes()), lambda: bool(registry.choose("demo", str(detectors))))
     for backend in ("os:system", "builtins:eval", "subprocess:Popen", "pathlib:Path", "shutil:rmtree", "io:open"):

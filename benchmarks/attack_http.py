@@ -19,7 +19,7 @@ from PIL import Image
 from benchmarks.mutations import mangled
 from saod_ray.config import ScoreSettings
 from saod_ray.detect import registry
-from saod_ray.selfaware import Identity, SelfAware
+from saod_ray.score.self_aware import Identity, SelfAware
 
 if TYPE_CHECKING:
     from benchmarks.attack import Attack

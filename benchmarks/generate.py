@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Rows
@@ -131,10 +132,10 @@ def make_use_case(out: Path, sizes: tuple[int, int, int], classes: int, seed: in
 def make_store(out: Path, sizes: tuple[int, int, int], names: list[str], classes: int = 80, seed: int = 0) -> Store:
     """A store with all splits of some detectors, below OUT/store."""
     case, worlds = make_use_case(out, sizes, classes, seed)
-    store = Store.of_use_case(str(out / "store"), case)
+    store = Store.open_or_create(str(out / "store"), case)
     for skill, detector in enumerate(names):
         for number, split in enumerate(store.splits):
-            write_split(store, detector, split, worlds[source_of(split)], classes, [seed, skill, number])
+            write_split(store, detector, split, worlds[SplitName(split).source], classes, [seed, skill, number])
     return store
 
 

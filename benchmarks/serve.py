@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.measure import saod_ray, workspace
 from saod_ray.predict.predictor import Setup, predicted
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
 
 WARM = 8  # requests before the clock starts
 HEADERS = {"Content-Type": "application/octet-stream"}

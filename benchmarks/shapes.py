@@ -16,7 +16,7 @@ from saod_ray.config import UseCase
 from saod_ray.detect import registry
 from saod_ray.score.ap import accuracy
 from saod_ray.score.matching import TP, greedy
-from saod_ray.store.manifests import Built
+from saod_ray.store.manifests import ManifestCache
 from saod_ray.train.accuracy import detected
 
 LEAST = 0.3
@@ -28,7 +28,7 @@ def table() -> list[dict[str, object]]:
     place = workspace("shapes")
     saod_ray("data", "build", "shapes", "--data", place)
     case = UseCase.load("shapes", str(place))
-    built = Built(case)
+    built = ManifestCache(case)
     classes, nowhere = built.description().classes, Path("/nowhere")  # the package's own weights count
     rows = []
     for entry in registry.every("shapes"):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from saod_ray.api import BenchmarkStore, leaderboard, open, report, run, score
     from saod_ray.detect.detections import Detections, Detector
     from saod_ray.errors import SaodError
+    from saod_ray.predict.self_aware_detector import SelfAwareDetector as SelfAware
     from saod_ray.score.metrics import metric
     from saod_ray.score.results import BenchmarkResult, DetectorResult
-    from saod_ray.selfaware import SelfAware
 
 __all__ = [
     "BenchmarkResult",
@@ -34,22 +34,23 @@ __all__ = [
     "score",
 ]
 
-_HOMES = {
+_HOMES = {  # public name → its module, or module:name where the names differ
     **dict.fromkeys(("BenchmarkStore", "leaderboard", "open", "run"), "saod_ray.api"),
     **dict.fromkeys(("BenchmarkResult", "DetectorResult"), "saod_ray.score.results"),
     **dict.fromkeys(("Detections", "Detector"), "saod_ray.detect.detections"),
     "SaodError": "saod_ray.errors",
-    "SelfAware": "saod_ray.selfaware",
+    "SelfAware": "saod_ray.predict.self_aware_detector:SelfAwareDetector",
     "metric": "saod_ray.score.metrics",
 }
-_CALLABLE = ("report", "score")  # packages that are functions, too
+_CALLABLE = ("report", "score")  # packages that are also functions
 
 
 def __getattr__(name: str) -> Any:
     if name in _CALLABLE:
         return import_module(f"saod_ray.{name}")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(module), attribute or name)
     raise AttributeError(f"module 'saod_ray' has no attribute '{name}'")
 
 

@@ -12,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
 
 if TYPE_CHECKING:
     import polars as pl
 
     from saod_ray.config import ScoreSettings
+    from saod_ray.predict.self_aware_detector import SelfAwareDetector
     from saod_ray.report.charts import Chart
     from saod_ray.score.benchmark import Benchmark
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
-    from saod_ray.selfaware import SelfAware
     from saod_ray.store.store import Store
     from saod_ray.workflow import RunEvents
 
@@ -42,7 +42,7 @@ class BenchmarkStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._fitted: dict[tuple[str, ScoreSettings], SelfAware] = {}
+        self._fitted: dict[tuple[str, ScoreSettings], SelfAwareDetector] = {}
 
     # what is in it ----------------------------------------------------------------------------------------------
 
@@ -104,26 +104,26 @@ class BenchmarkStore:
 
     def objects(self, split: str) -> pl.LazyFrame:
         """One row per object of a split's images: `object_id`, `image_id`, `class`, box, `area`, `crowd`."""
-        from saod_ray.config import source_of
+        from saod_ray.splits import SplitName
         from saod_ray.store import frames
 
-        return frames.objects(self._store, source_of(self._split(split))).lazy()
+        return frames.objects(self._store, SplitName(self._split(split)).source).lazy()
 
     # what follows from it ---------------------------------------------------------------------------------------
 
-    def self_aware(self, detector: str, **settings: Any) -> SelfAware:
+    def self_aware(self, detector: str, **settings: Any) -> SelfAwareDetector:
         """The self-aware detector that val gives: image threshold, detection thresholds and calibrators."""
-        from saod_ray.selfaware import SelfAware
+        from saod_ray.predict.self_aware_detector import SelfAwareDetector
 
         name, benchmark = self._detector(detector), self._benchmark(settings)
         key = (name, benchmark.settings)
         if key not in self._fitted:
             cached = benchmark.cached(name)
             if cached is not None:
-                self._fitted[key] = SelfAware.of_json(cached.selfaware)
+                self._fitted[key] = SelfAwareDetector.from_json(cached.selfaware)
             else:
-                benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fitted_on())
-                self._fitted[key] = benchmark.fitted(name)
+                benchmark.refuse_unfit(name, benchmark.coverage(name), benchmark.fit_splits())
+                self._fitted[key] = SelfAwareDetector.from_self_aware(benchmark.fit_self_aware(name))
         return self._fitted[key]
 
     def score(
@@ -178,7 +178,9 @@ class BenchmarkStore:
         key = CHART_ALIASES.get(name, name)
         if key not in charts:
             known = [*CHART_ALIASES, *charts]
-            raise SaodError(f"There is no chart '{name}'{did_you_mean(name, known)}: there are {some(known, 30)}.")
+            raise SaodError(
+                f"There is no chart '{name}'{did_you_mean(name, known)}: there are {join_truncated(known, 30)}."
+            )
         return report_module.figures.standalone(charts[key], gathered, CHART_WIDTH)
 
     # names ------------------------------------------------------------------------------------------------------
@@ -205,11 +207,11 @@ class BenchmarkStore:
         from saod_ray.config import ScoreSettings
         from saod_ray.score.benchmark import Benchmark
 
-        chosen = ScoreSettings.of(**{**self._settings.model_dump(), **settings})
+        chosen = ScoreSettings.from_options(**{**self._settings.model_dump(), **settings})
         return Benchmark(self._store, chosen, partial)
 
     def __repr__(self) -> str:
-        names = some(self.detectors) or "no detectors"
+        names = join_truncated(self.detectors) or "no detectors"
         return f"<store {self.uri} of {self.use_case}: {names}; splits {', '.join(self.splits)}>"
 
     def _repr_html_(self) -> str:
@@ -297,7 +299,7 @@ def run(
     if unknown:
         known = list(RunOptions.__dataclass_fields__)
         raise SaodError(
-            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {some(known, 30)}."
+            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {join_truncated(known, 30)}."
         )
     names = detectors if isinstance(detectors, str) else ",".join(detectors)
     uri = None if store is None else _uri(store)

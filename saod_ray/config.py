@@ -1,4 +1,4 @@
-"""What a user sets: the use case and the settings of a scoring."""
+"""What users configure: use cases and the settings of scoring."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -25,6 +24,7 @@ from pydantic import (
 )
 
 from saod_ray.errors import SaodError, did_you_mean
+from saod_ray.splits import split_names
 
 Calibrator = Literal["linear", "isotonic", "histogram", "platt", "temperature", "none"]
 Conventions = Literal["official", "paper"]
@@ -79,13 +79,13 @@ def _number(text: str, message: str) -> None:
 
 
 class Model(BaseModel):
-    """Unknown keys are mistakes, and nothing changes after it was read."""
+    """Base of everything that users write: unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ScoreSettings(Model):
-    """Everything that changes a figure without another inference."""
+    """Everything that changes metrics without running a detector again."""
 
     calibrator: Calibrator = "linear"
     uncertainty: Uncertainty = "score"
@@ -99,16 +99,16 @@ class ScoreSettings(Model):
     idq_weights: tuple[float, float] = (0.5, 0.5)
 
     @classmethod
-    def of(cls, **values: Any) -> ScoreSettings:
-        """The settings, or one sentence that says which value is wrong."""
+    def from_options(cls, **values: Any) -> ScoreSettings:
+        """Settings from keyword options; SaodError names the option that is wrong."""
         try:
             return cls(**values)
         except ValidationError as error:
-            raise SaodError(_first(error, "setting", cls)) from None
+            raise SaodError(first_complaint(error, "setting", cls)) from error
 
 
 class DetectorSpec(Model):
-    """Which detector it is: its name, the classes its labels are indices of, and a digest of all its output depends on."""
+    """Identifies a detector: its name, the classes that its labels index, and a digest of all that its output depends on."""
 
     name: str
     classes: tuple[str, ...]
@@ -116,7 +116,7 @@ class DetectorSpec(Model):
 
 
 def batched_fingerprint(fingerprint: str, batch_size: int) -> str:
-    """The fingerprint of detections made in batches: in a batch the last bits depend on the images beside one.
+    """The fingerprint of detections made in batches, where the last bits depend on the other images of the batch.
 
     >>> batched_fingerprint("c0ffee", 1), batched_fingerprint("c0ffee", 8)
     ('c0ffee', 'c0ffee-b8')
@@ -125,7 +125,7 @@ def batched_fingerprint(fingerprint: str, batch_size: int) -> str:
 
 
 def base_fingerprint(fingerprint: str) -> str:
-    """The detector's own fingerprint, whatever the batch size of its detections.
+    """The fingerprint of the detector itself, without the batch size.
 
     >>> base_fingerprint("c0ffee-b8"), base_fingerprint("c0ffee")
     ('c0ffee', 'c0ffee')
@@ -133,15 +133,15 @@ def base_fingerprint(fingerprint: str) -> str:
     return fingerprint.partition("-b")[0]
 
 
-def _listed(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 FORMATS = ("coco", "bdd100k", "inaturalist", "nuimages", "objects365", "svhn")
 
 
-def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+def _at_least_one(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(names):
         raise ValueError("name at least one file")
     return names
@@ -154,7 +154,7 @@ def _format(text: str) -> str:
 
 
 class About(Model):
-    """What people are told of a source; no figure depends on it."""
+    """A description of a source for people. No result depends on it."""
 
     name: str = ""
     page: str = ""
@@ -166,7 +166,7 @@ class About(Model):
 
 @dataclass(frozen=True)
 class Part:
-    """One annotation file of a source, the prefix of its images' names, and how many of them count (0: all)."""
+    """One annotation file of a source, the prefix of its images' names, and how many images are used (0: all)."""
 
     annotations: str
     images: str
@@ -174,16 +174,16 @@ class Part:
 
 
 class Source(Model):
-    """Images: one or several annotation files, and for each the prefix of its images' names."""
+    """A set of images: one or several annotation files, and for each the prefix of its images' names."""
 
     format: Annotated[str, AfterValidator(_format)] = "coco"
-    annotations: Annotated[Names, AfterValidator(_some)]
+    annotations: Annotated[Names, AfterValidator(_at_least_one)]
     images: Annotated[Names, Field(min_length=1)] = ("",)
     limits: tuple[Annotated[int, Field(ge=0)], ...] = ()
     about: About = About()
 
     @model_validator(mode="after")
-    def _even(self) -> Self:
+    def _check_lengths(self) -> Self:
         count = len(self.annotations)
         if (count and len(self.images) not in (1, count)) or len(self.limits) > count:
             raise ValueError("give one of `images` (and at most one of `limits`) for each of `annotations`")
@@ -191,16 +191,16 @@ class Source(Model):
 
     @property
     def parts(self) -> list[Part]:
-        """The annotation files one by one; a limit of 0 is none."""
+        """The annotation files one by one. A limit of 0 means no limit."""
         count = max(len(self.annotations), len(self.images))
         annotations = self.annotations or ("",) * count
         images = self.images * count if len(self.images) == 1 else self.images
         limits = self.limits + (0,) * (count - len(self.limits))
-        return [Part(*each) for each in zip(annotations, images, limits, strict=True)]
+        return [Part(*values) for values in zip(annotations, images, limits, strict=True)]
 
 
 class IdSource(Source):
-    """The ID test images and the severities at which they are corrupted."""
+    """The ID test images, and the severities at which they are corrupted."""
 
     severities: tuple[Annotated[int, Field(ge=1, le=5)], ...] = (1, 3, 5)
 
@@ -212,21 +212,21 @@ def _subset_name(text: str) -> str:
 
 
 class OodSource(Source):
-    """A subset of the OOD images: an annotation file's image list, or every image below `images`."""
+    """A subset of the OOD images: the image list of an annotation file, or every image in the folder `images`."""
 
     name: Annotated[str, AfterValidator(_subset_name)]
     annotations: Names = ()
-    unannotated: bool = False  # objects365: take images without any annotation too
+    unannotated: bool = False  # objects365: use images without any annotation, too
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _check_named(self) -> Self:
         if not self.annotations and (self.images == ("",) or self.format != "coco"):
             raise ValueError("name its `annotations`, or the folder of its `images` and no format")
         return self
 
 
 class Splits(Model):
-    """Where the images come from; `train` is for training alone."""
+    """The sources of a use case. `train` is used by training only."""
 
     train: Source | None = None
     val: Source
@@ -243,91 +243,63 @@ class UseCase(Model):
     made_by: Literal["shapes"] | None = None
     classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     splits: Splits
-    _given_as: str = PrivateAttr("")
+    _argument: str = PrivateAttr("")  # as given to `load`
 
     @classmethod
     def load(cls, which: str | Path, data: str | None = None) -> UseCase:
-        """A built-in use case by its name, or a TOML file.
+        """Load a built-in use case by its name, or a TOML file.
 
-        `data` overrides its root, which is otherwise relative to the file, and to the current folder for a built-in.
+        `data` replaces the root of the file. That root is relative to the folder of the file, or to the current folder
+        for a built-in use case.
         """
-        path, base = _found(which)
+        path, base = _find_file(which)
         try:
             case = cls(**tomllib.loads(path.read_text(encoding="utf-8")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise SaodError(f"{path} is not TOML ({error}): mend it and try again.") from None
+            raise SaodError(f"{path} is not valid TOML ({error}): correct it and try again.") from error
         except ValidationError as error:
-            raise SaodError(f"{path}: {_first(error, 'key', cls)}") from None
+            raise SaodError(f"{path}: {first_complaint(error, 'key', cls)}") from error
         names = [subset.name for subset in case.splits.ood]
         if len(set(names)) < len(names):
-            raise SaodError(f"{path}: two OOD subsets have one name: give each a name of its own.")
+            raise SaodError(f"{path}: two OOD subsets have the same name: give each its own name.")
         root = data if data is not None else case.root
         if "://" not in root:
             root = os.path.normpath((Path.cwd() if data is not None else base) / root)
         loaded = case.model_copy(update={"root": root})
-        loaded._given_as = str(which)
+        loaded._argument = str(which)
         return loaded
 
     def command(self, verb: str) -> str:
-        """What to type to build this use case or to see what is there of it."""
-        return f"saod-ray data {verb} {quote(self._given_as or self.name)} --data {quote(self.root)}"
+        """The command line of `saod-ray data VERB` for this use case."""
+        return f"saod-ray data {verb} {quote(self._argument or self.name)} --data {quote(self.root)}"
 
     def sources(self) -> dict[str, Source]:
-        """Every source by the name people know it by: train, val, id, ood/SUBSET."""
+        """Every source by its name: train, val, id, ood/SUBSET."""
         ood = {f"ood/{subset.name}": subset for subset in self.splits.ood}
         train = {"train": self.splits.train} if self.splits.train else {}
         return {**train, "val": self.splits.val, "id": self.splits.id, **ood}
 
     def digest(self) -> str:
-        """A digest of all that the file says of the benchmark: not where the data lies, nor what is told about it."""
-        said = self.model_dump(exclude={"root", "made_by"})
-        del said["splits"]["train"]
-        for source in (said["splits"]["val"], said["splits"]["id"], *said["splits"]["ood"]):
+        """A digest of everything that affects results: not the root, train, or descriptions for people."""
+        content = self.model_dump(exclude={"root", "made_by"})
+        del content["splits"]["train"]
+        for source in (content["splits"]["val"], content["splits"]["id"], *content["splits"]["ood"]):
             del source["about"]
-        text = json.dumps(said, sort_keys=True)
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def splits_of(self) -> list[str]:
-        """The splits a detector has, in the order the benchmark reads them."""
-        return split_names(self.splits.id.severities, bool(self.splits.ood))
-
-
-def split_names(severities: tuple[int, ...], ood: bool) -> list[str]:
-    """The splits of a use case.
-
-    >>> split_names((1, 5), True)
-    ['val', 'pseudo-ood', 'id', 'id-c1', 'id-c5', 'ood']
-    """
-    return ["val", "pseudo-ood", "id", *(f"id-c{s}" for s in sorted(set(severities))), *(["ood"] if ood else [])]
-
-
-def val_shift(severities: Iterable[int]) -> list[str]:
-    """Corrupted copies of val, which a store may have: AP is reported on them, and nothing else is made from them.
-
-    >>> val_shift([1, 5])
-    ['val-c1', 'val-c5']
-    """
-    return [f"val-c{severity}" for severity in sorted(set(severities))]
-
-
-def source_of(split: str) -> str:
-    """The images a split is made of.
-
-    >>> source_of("pseudo-ood"), source_of("val-c1"), source_of("id-c3"), source_of("ood")
-    ('val', 'val', 'id', 'ood')
-    """
-    if split in ("val", "pseudo-ood") or split.startswith("val-c"):
-        return "val"
-    return "id" if split == "id" or split.startswith("id-c") else "ood"
+    def split_names(self) -> list[str]:
+        """The splits that a detector has, in the order in which a benchmark reads them."""
+        return split_names(self.splits.id.severities, has_ood=bool(self.splits.ood))
 
 
 def built_in() -> list[str]:
-    """The names of the use cases that come with the package."""
+    """The names of the built-in use cases."""
     return sorted(path.stem for path in _USE_CASES.glob("*.toml"))
 
 
-def _found(which: str | Path) -> tuple[Path, Path]:
-    """A use case's file and the folder that its root is relative to."""
+def _find_file(which: str | Path) -> tuple[Path, Path]:
+    """The file of a use case, and the folder that its root is relative to."""
     path = Path(which)
     if path.is_file():
         return path, path.resolve().parent
@@ -339,10 +311,10 @@ def _found(which: str | Path) -> tuple[Path, Path]:
     )
 
 
-def _first(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
-    """The first complaint as a sentence."""
+def first_complaint(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
+    """The first complaint of pydantic as one sentence; unknown keys come first. `noun` says what the keys are."""
     complaints = error.errors()
-    first = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
+    first = next((complaint for complaint in complaints if complaint["type"] == "extra_forbidden"), complaints[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         key = str(first["loc"][-1])
@@ -354,6 +326,6 @@ def _first(error: ValidationError, noun: str, model: type[BaseModel]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """Every key of the model and of the models below it, for hints."""
+    """Every key of the model and of its nested models, for hints."""
     nested = (UseCase, Splits, IdSource, OodSource, About) if model is UseCase else (model,)
-    return [key for each in nested for key in each.model_fields]
+    return [key for part in nested for key in part.model_fields]

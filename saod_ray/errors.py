@@ -1,4 +1,9 @@
-"""The one family of errors that a user can cause. The CLI prints each as one sentence."""
+"""Errors that a user can fix. The command line prints each as one sentence and exits with its `code`.
+
+- `SaodError`: the base class of all of them.
+- `ShardGoneError`: a shard disappeared while it was being read.
+- `saod_ray.files.BadNameError`: a file name that can never be read.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +12,31 @@ from collections.abc import Iterable
 
 
 class SaodError(Exception):
-    """Something the user can mend; the message says what, where and what to do next."""
+    """An error that the user can fix. The message says what is wrong, where, and what to do next."""
 
-    code = 1  # the exit code
+    code = 1  # exit code of the command line
 
 
 class ShardGoneError(SaodError):
-    """A shard that the ledger lists, or listed a moment ago, is not there."""
+    """A shard that the ledger lists, or listed a moment ago, does not exist."""
 
 
-def some(items: Iterable[object], most: int = 5) -> str:
-    """The first few items, and how many more there are.
+def join_truncated(items: Iterable[object], limit: int = 5) -> str:
+    """Join the first items with commas, and say how many more there are.
 
-    >>> some(range(8))
+    >>> join_truncated(range(8))
     '0, 1, 2, 3, 4 and 3 more'
     """
-    listed = [str(item) for item in items]
-    text = ", ".join(listed[:most])
-    return f"{text} and {len(listed) - most} more" if len(listed) > most else text
+    texts = [str(item) for item in items]
+    joined = ", ".join(texts[:limit])
+    return f"{joined} and {len(texts) - limit} more" if len(texts) > limit else joined
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, or an empty string.
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """A hint for a misspelt name, or an empty string if no candidate is similar.
 
     >>> did_you_mean("isotnic", ["linear", "isotonic"])
     " (did you mean 'isotonic'?)"
     """
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+    similar = difflib.get_close_matches(word, list(candidates), n=1)
+    return f" (did you mean '{similar[0]}'?)" if similar else ""

@@ -1,4 +1,4 @@
-"""Folders and URIs, and the commit protocol: a file is absent or whole."""
+"""Folders on disk and in object stores, with atomic writes: a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _LEFTOVER = re.compile(rf"\.{re.escape(_HOST)}-(?P<pid>\d+)-[0-9a-f]{{8}}\.tmp$"
 
 
 class BadNameError(SaodError):
-    """A file that no second try would reach, because its name can be none."""
+    """A file name that is not allowed or not possible, so that trying again is useless."""
 
 
 class Folder:
-    """A folder on any filesystem that pyarrow opens. Paths are relative to it."""
+    """A folder on any filesystem that pyarrow opens. File names are relative to it.
+
+    Failures raise SaodError with the path and the reason, except FileNotFoundError for an absent file.
+    """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -36,31 +39,31 @@ class Folder:
             try:
                 self._filesystem, base = pafs.FileSystem.from_uri(uri)
             except (pa.ArrowException, OSError) as error:
-                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from None
+                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from error
         else:
             self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
         self._base = base.rstrip("/")
         self.is_local = isinstance(self._filesystem, pafs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """The filesystem's own path of a name; an absolute one stays what it is."""
+        """The path of a name for the filesystem. An absolute name is returned unchanged."""
         if name.startswith("/"):
             return name
         return f"{self._base}/{name}" if name not in ("", "./") else self._base
 
-    def shown(self, name: str) -> str:
-        """A name as messages show it."""
+    def display_path(self, name: str) -> str:
+        """The path of a name for messages."""
         return name if name.startswith("/") else f"{self.uri.partition('?')[0].rstrip('/')}/{name}"
 
     def below(self, name: str) -> Folder:
-        """A folder in this one; a URI's options stay behind its path."""
-        place, mark, options = self.uri.partition("?")
-        return Folder(f"{place.rstrip('/')}/{name}{mark}{options}")
+        """A folder in this one. The options of a URI (`?...`) are kept."""
+        path, mark, options = self.uri.partition("?")
+        return Folder(f"{path.rstrip('/')}/{name}{mark}{options}")
 
     def read(self, name: str) -> bytes:
-        """The whole file; FileNotFoundError when it is absent."""
+        """The content of a file; FileNotFoundError if it is absent."""
         with self._guard("read", name):
-            if self.is_local:  # pyarrow opens names in UTF-8 alone
+            if self.is_local:  # pyarrow opens only names that are valid UTF-8
                 with self._open_regular(name) as file:
                     return file.read()
             with self._filesystem.open_input_stream(self.path(name), compression=None) as stream:
@@ -68,41 +71,48 @@ class Folder:
                 return data
 
     def read_inside(self, name: str, *, follow_links: bool = False, max_bytes: int = 1 << 30) -> bytes:
-        """The whole file, whose name may come from anyone.
+        """The content of a file whose name is not trusted.
 
-        BadNameError for a name that leads out of the folder (through a link only without `follow_links`), for what is not
-        a regular file, and for one of more than `max_bytes`.
+        Args:
+            name: The name, relative to the folder.
+            follow_links: Allow links that lead out of the folder.
+            max_bytes: The largest size that is read.
+
+        Raises:
+            BadNameError: The name leads out of the folder, or the file is not a regular file, or it is too large.
         """
         if not is_plain(name):
-            raise BadNameError(f"{name!r} leads out of {self.uri}: give names of files below it.")
+            raise BadNameError(f"{name!r} leads out of {self.uri}: name a file inside it.")
         if self.is_local and not follow_links and not self._holds_target(name):
             raise BadNameError(
-                f"{self.shown(name)} is a link that leads out of {self.uri}: add --follow-links to follow it."
+                f"{self.display_path(name)} is a link that leads out of {self.uri}: add --follow-links to follow it."
             )
         size = self.size(name)
         if size > max_bytes:
-            raise BadNameError(f"{self.shown(name)} has {size:,} bytes, more than {max_bytes:,}: give a smaller file.")
+            raise BadNameError(
+                f"{self.display_path(name)} has {size:,} bytes, more than {max_bytes:,}: give a smaller file."
+            )
         return self.read(name)
 
     def _holds_target(self, name: str) -> bool:
-        """Whether a name leads, through all links, to a place in the folder."""
+        """Whether a name, with all links resolved, is inside the folder."""
         with self._guard("read", name):
             return Path(os.path.realpath(self.path(name))).is_relative_to(os.path.realpath(self._base))
 
     def _open_regular(self, name: str) -> io.FileIO:
-        """A file on disk; a device or a pipe, which may have no end, is refused."""
+        """Open a file on disk. A device or a pipe is refused, because it may never end."""
         path = self.path(name)
         self._refuse_special(name, Path(path).stat().st_mode)
-        file = io.FileIO(path, opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK))
-        self._refuse_special(name, os.fstat(file.fileno()).st_mode)  # what is there may have changed since
+        file = io.FileIO(path, opener=lambda target, flags: os.open(target, flags | os.O_NONBLOCK))
+        self._refuse_special(name, os.fstat(file.fileno()).st_mode)  # it may have been replaced since
         return file
 
     def _refuse_special(self, name: str, mode: int) -> None:
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise BadNameError(f"{self.shown(name)} is not a regular file: name another.")
+            raise BadNameError(f"{self.display_path(name)} is not a regular file: name another.")
 
     def open(self, name: str) -> pa.NativeFile:
-        """A seekable file for reading; local ones are mapped into memory."""
+        """Open a seekable file for reading; a local file is memory-mapped."""
         with self._guard("read", name):
             if self.is_local:
                 return pa.memory_map(self.path(name))
@@ -110,7 +120,7 @@ class Folder:
 
     @contextmanager
     def stream(self, name: str) -> Iterator[tuple[pa.NativeFile, int]]:
-        """A file to be read from its beginning, and its size in bytes."""
+        """Open a file for sequential reading; yields the stream and the size in bytes."""
         with self._guard("read", name):
             size = self._filesystem.get_file_info(self.path(name)).size
             stream = self._filesystem.open_input_stream(self.path(name), compression=None, buffer_size=0)
@@ -118,52 +128,52 @@ class Folder:
             yield stream, size or 0
 
     def head(self, name: str, count: int) -> bytes:
-        """The first bytes of a file; FileNotFoundError when it is absent."""
+        """The first `count` bytes of a file; FileNotFoundError if it is absent."""
         with self._guard("read", name):
             if self.is_local:
                 with self._open_regular(name) as file:
                     return file.read(count)
             with self._filesystem.open_input_file(self.path(name)) as source:
-                found: bytes = source.read(count)
-                return found
+                data: bytes = source.read(count)
+                return data
 
     def exists(self, name: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         with self._guard("read", name):
             return bool(self._filesystem.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
 
     def list(self, name: str, folders: bool = False) -> list[str]:
-        """The names of the files (or folders) in a folder, sorted; empty when it is absent."""
-        wanted = pafs.FileType.Directory if folders else pafs.FileType.File
+        """The names of the files (or folders) in a folder, sorted; empty if it is absent."""
+        kind = pafs.FileType.Directory if folders else pafs.FileType.File
         with self._guard("listed", name):
-            found = self._filesystem.get_file_info(pafs.FileSelector(self.path(name), allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == wanted and not info.base_name.startswith("."))
+            entries = self._filesystem.get_file_info(pafs.FileSelector(self.path(name), allow_not_found=True))
+        return sorted(info.base_name for info in entries if info.type == kind and not info.base_name.startswith("."))
 
     def walk(self, name: str) -> builtins.list[str]:
-        """The files below a folder, at any depth, relative to it and sorted; FileNotFoundError when it is absent."""
+        """The files in a folder at any depth, relative to it and sorted; FileNotFoundError if it is absent."""
         base = self.path(name).rstrip("/")
         with self._guard("listed", name):
             if self.is_local:
                 return sorted(_walk(Path(base)))
-            found = self._filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
-        return sorted(info.path[len(base) + 1 :] for info in found if info.type == pafs.FileType.File)
+            entries = self._filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
+        return sorted(info.path[len(base) + 1 :] for info in entries if info.type == pafs.FileType.File)
 
     def size(self, name: str) -> int:
-        """A file's bytes; 0 when it is absent, or a folder."""
+        """The size of a file in bytes; 0 if it is absent or a folder."""
         with self._guard("read", name):
             return self._filesystem.get_file_info(self.path(name)).size or 0
 
     def stamp(self, name: str) -> str:
-        """Size and time of a file's last change; empty when it is absent."""
+        """Size and modification time of a file as text; empty if it is absent."""
         with self._guard("read", name):
             info = self._filesystem.get_file_info(self.path(name))
         return f"{info.size} {info.mtime_ns}" if info.type == pafs.FileType.File else ""
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer, durable: bool = True) -> None:
-        """Commit a file: readers see all of it or nothing.
+        """Write a file atomically: readers see all of it or nothing.
 
-        On disk it is written beside, flushed, renamed, and the folder is flushed (not flushed unless `durable`: then
-        a power cut may lose it); an object store's put is atomic by itself.
+        On disk, a temporary file is written, flushed and renamed, and the folder is flushed. Without `durable` nothing is
+        flushed, and a power failure can lose the file. In an object store, a put is atomic.
         """
         with self._guard("written to", name):
             if self.is_local:
@@ -174,16 +184,16 @@ class Folder:
 
     def _put_on_disk(self, target: Path, data: bytes | memoryview | pa.Buffer, durable: bool) -> None:
         self._make_folder(target.parent)
-        beside = beside_of(target)
+        temporary = temp_path(target)
         try:
-            with beside.open("wb") as file:
+            with temporary.open("wb") as file:
                 file.write(data)
             if durable:
-                commit(beside, target)
+                commit(temporary, target)
             else:
-                beside.replace(target)
+                temporary.replace(target)
         except BaseException:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     def _make_folder(self, folder: Path) -> None:
@@ -192,8 +202,8 @@ class Folder:
             folder.mkdir(exist_ok=True)
             _flush_folder(folder.parent)
 
-    def put_if_other(self, name: str, data: bytes) -> None:
-        """Commit a file unless these bytes are there already."""
+    def write_if_changed(self, name: str, data: bytes) -> None:
+        """Write a file atomically, unless it has this content already."""
         try:
             if self.read(name) == data:
                 return
@@ -202,7 +212,7 @@ class Folder:
         self.put(name, data)
 
     def delete(self, name: str) -> None:
-        """Remove a file; nothing happens when it is absent. A name that leads out of the folder is refused."""
+        """Delete a file, if it exists. A name that leads out of the folder is refused."""
         self._refuse_outside(name, "deleted")
         with self._guard("deleted from", name):
             if self._filesystem.get_file_info(self.path(name)).type == pafs.FileType.File:
@@ -215,10 +225,12 @@ class Folder:
             parent = os.path.realpath(Path(self.path(name)).parent)
             inside = Path(parent).is_relative_to(os.path.realpath(self._base))
         if not inside:
-            raise BadNameError(f"{self.shown(name)!r} is not {verb}: it leads out of {self.uri}. Remove what names it.")
+            raise BadNameError(
+                f"{self.display_path(name)!r} is not {verb}: it leads out of {self.uri}. Remove the entry that names it."
+            )
 
     def sweep(self) -> int:
-        """Remove what a killed writer of this machine left beside; returns how many files."""
+        """Remove temporary files that killed writers of this machine left; returns their number."""
         if not self.is_local:
             return 0
         count = 0
@@ -231,9 +243,9 @@ class Folder:
 
     @contextmanager
     def lock(self, name: str, refusal: str | None = None) -> Iterator[None]:
-        """Hold a lock of that name; when another holds it, wait, or refuse with a sentence.
+        """Hold the lock of that name. While another process holds it: wait, or raise SaodError(refusal) if that is given.
 
-        A killed holder's lock is free by itself. An object store has no locks: there this does nothing.
+        The lock of a killed process is released. An object store has no locks: there this does nothing.
         """
         if not self.is_local:
             yield
@@ -241,7 +253,7 @@ class Folder:
         path = Path(self.path(f".{name}.lock"))
         with self._guard("written to", path.name):
             self._make_folder(path.parent)
-            descriptor = _locked(path, refusal)
+            descriptor = _acquire_lock(path, refusal)
         try:
             yield
         finally:
@@ -260,12 +272,12 @@ class Folder:
             reason = os.strerror(errno) if errno else str(error).splitlines()[0]
             kind = BadNameError if isinstance(error, ValueError) else SaodError  # for instance a null byte in a name
             raise kind(
-                f"{self.shown(name)} cannot be {verb} ({reason}): mend that and run the same command again."
-            ) from None
+                f"{self.display_path(name)} cannot be {verb} ({reason}): fix that and run the same command again."
+            ) from error
 
 
 def is_plain(name: str) -> bool:
-    r"""Whether a name is a relative path that stays below its folder, as far as its text tells.
+    r"""Whether a name is a relative path that stays inside its folder. Links are not resolved.
 
     >>> is_plain("val/1.jpg"), is_plain("../1.jpg"), is_plain("/1.jpg"), is_plain("a\0b")
     (True, False, False, False)
@@ -274,29 +286,29 @@ def is_plain(name: str) -> bool:
 
 
 def _walk(base: Path) -> Iterator[str]:
-    """The files below, links followed; a folder that links lead to again is not entered again."""
+    """The files in a folder at any depth, following links. Each folder is entered once, so that cycles end."""
     if not base.is_dir():
         raise FileNotFoundError(base)
-    seen = set()
-    for place, folders, files in os.walk(base, followlinks=True):
-        status = Path(place).stat()
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
+    visited = set()
+    for folder, subfolders, files in os.walk(base, followlinks=True):
+        status = Path(folder).stat()
+        if (status.st_dev, status.st_ino) in visited:
+            subfolders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
-        prefix = os.path.relpath(place, base)
+        visited.add((status.st_dev, status.st_ino))
+        prefix = os.path.relpath(folder, base)
         yield from (file if prefix == "." else f"{prefix}/{file}" for file in files)
 
 
-def _locked(path: Path, refusal: str | None) -> int:
-    """Take a lock. One whose file was removed meanwhile is none: try again."""
+def _acquire_lock(path: Path, refusal: str | None) -> int:
+    """Acquire a lock. If its file was removed meanwhile, the lock is void: try again."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
-        except BlockingIOError:
+        except BlockingIOError as error:
             os.close(descriptor)
-            raise SaodError(refusal or "") from None
+            raise SaodError(refusal or "") from error
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
@@ -304,24 +316,24 @@ def _locked(path: Path, refusal: str | None) -> int:
 
 
 def check_target(out: Path) -> None:
-    """Refuse to write where something other than a file is: a folder, a device, a pipe."""
+    """Raise SaodError if a path is something other than a regular file: a folder, a device, a pipe."""
     if not out.name or (out.exists() and not out.is_file()):
         raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
 
 
-def beside_of(target: Path) -> Path:
-    """Where a file is written before it gets its name; `sweep` knows whose it is."""
+def temp_path(target: Path) -> Path:
+    """Where a file is written before it is renamed. The name holds host and process, for `Folder.sweep`."""
     return target.with_name(f".{target.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
-def commit(beside: Path, target: Path) -> None:
-    """Flush a finished file to disk, give it its name, and flush the folder."""
-    descriptor = os.open(beside, os.O_RDONLY)
+def commit(temporary: Path, target: Path) -> None:
+    """Flush a finished file to disk, rename it, and flush the folder."""
+    descriptor = os.open(temporary, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    beside.replace(target)
+    temporary.replace(target)
     _flush_folder(target.parent)
 
 

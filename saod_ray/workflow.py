@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from saod_ray.engine.resources import ResourceOptions
     from saod_ray.engine.workers import Receipt
     from saod_ray.files import Folder
-    from saod_ray.score.benchmark import Benchmark, Scored
+    from saod_ray.score.benchmark import Benchmark, ScoredDetector
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
     from saod_ray.store.store import Store
@@ -47,7 +47,7 @@ class ScoredStore(NamedTuple):
 
 def score_benchmark(
     benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
-) -> tuple[BenchmarkResult, dict[str, Scored]]:
+) -> tuple[BenchmarkResult, dict[str, ScoredDetector]]:
     """The results of some detectors, and what they were assembled from."""
     from saod_ray.report.results import results
 
@@ -70,7 +70,7 @@ def score_to_files(
     progress: Progress | None = None,
 ) -> ScoredStore:
     """Score detectors, on a cluster where there is an address, and write the results and the self-aware detectors."""
-    from saod_ray.report.results import encoded
+    from saod_ray.store.seals import encode_json
 
     if address is not None:
         from saod_ray.engine.cluster import connected
@@ -79,11 +79,11 @@ def score_to_files(
         with connected(address):
             score_ahead(benchmark, list(names), progress)
     results, scored = score_benchmark(benchmark, names, metrics, progress)
-    content = encoded(results)
+    content = encode_json(results)
     folder, file = target
-    folder.put_if_other(file, content)
+    folder.write_if_changed(file, content)
     for name, entry in scored.items():
-        folder.put_if_other(f"selfaware/{name}.json", encoded(entry.selfaware))
+        folder.write_if_changed(f"selfaware/{name}.json", encode_json(entry.selfaware))
     return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", content)
 
 
@@ -102,23 +102,23 @@ def write_report(
 
     room = report_room()
     gathered = room.data.gather(store, progress)
-    experiments = room.stored(gathered.benchmark, room.figures.chosen_first(gathered))
+    experiments = room.stored_experiments(gathered.benchmark, room.figures.initial_choice(gathered))
     content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
     for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
-        Folder(str(figures)).put_if_other(name, file)
+        Folder(str(figures)).write_if_changed(name, file)
     folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
-    folder.put_if_other(target, content)
-    return folder.shown(target) if out is None else str(out)
+    folder.write_if_changed(target, content)
+    return folder.display_path(target) if out is None else str(out)
 
 
 class _ReportRoom:
     """The modules that draw; they need the optional packages of `saod-ray[report]`."""
 
     def __init__(self) -> None:
-        from saod_ray.experiment.showing import stored
+        from saod_ray.experiment.render import stored_experiments
         from saod_ray.report import data, figures, page
 
-        self.data, self.figures, self.page, self.stored = data, figures, page, stored
+        self.data, self.figures, self.page, self.stored_experiments = data, figures, page, stored_experiments
 
 
 def report_room() -> _ReportRoom:

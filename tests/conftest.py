@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from saod_ray.config import UseCase
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "d8"
@@ -47,7 +47,7 @@ def shapes_run() -> Path:
 
 def import_golden(uri: str, detector: str = "toy", shard_images: int = 4096) -> None:
     case = UseCase.load(GOLDEN / "use-case.toml")
-    for split in case.splits_of():
+    for split in case.split_names():
         import_results(uri, case, detector, split, GOLDEN / f"{split}.detections.json.gz", shard_images=shard_images)
 
 

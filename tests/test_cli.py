@@ -10,7 +10,7 @@ import pytest
 from conftest import saod_ray
 
 from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
 
 HEAVY = ("ray", "torch", "mmdet", "mmcv", "mmengine", "sklearn", "matplotlib", "cv2")
 
@@ -94,7 +94,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_1(args, message, golden_store) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name = ", "is not TOML"),
+        ("name = ", "is not valid TOML"),
         ('name = "x"\n[splits.val]\nanotations = "a"\n[splits.id]\nannotations = "b"', "did you mean 'annotations'?"),
         ('name = "x"\n[splits.val]\nannotations = "a"', "'splits.id' is missing"),
         (
@@ -195,7 +195,7 @@ def test_out_must_be_a_file(copy, tmp_path) -> None:
 def test_partial_is_said(copy) -> None:
     shutil.rmtree(copy / "ledger" / "toy" / "id-c1")
     run = saod_ray("score", copy)
-    assert run.returncode == 1 and "or score what is there with --partial" in run.stderr
+    assert run.returncode == 1 and "or score the detections that exist with --partial" in run.stderr
     run = saod_ray("score", copy, "--partial")
     assert run.returncode == 0
     assert "PARTIAL" in run.stdout and "images missing: 240 of id-c1" in run.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from saod_ray.config import UseCase
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 
 SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
 

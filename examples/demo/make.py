@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import generate
-from saod_ray.config import source_of
+from saod_ray.splits import SplitName
 
 HERE = Path(__file__).parent
 SIZES = (60, 90, 90)
@@ -31,8 +31,8 @@ def main() -> None:
     for skill, (detector, worse) in enumerate(DETECTORS.items()):
         shutil.rmtree(HERE / detector, ignore_errors=True)
         (HERE / detector).mkdir()
-        for number, split in enumerate(case.splits_of()):
-            world = worlds[source_of(split)]
+        for number, split in enumerate(case.split_names()):
+            world = worlds[SplitName(split).source]
             drift = min(DRIFT[split] + worse, 1.0)
             rng = np.random.default_rng([11, skill, number])
             rows = generate.detections(rng, world, 0, world.images, CLASSES, drift, many=14)

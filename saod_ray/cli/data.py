@@ -14,7 +14,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.config import UseCase
-    from saod_ray.store.building import Status
+    from saod_ray.store.build import UseCaseStatus
 
 
 @click.group(cls=Commands)
@@ -40,7 +40,7 @@ def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: b
     Images are never copied. The manifests lie in DIR/manifests; all of them are written, or none.
     """
     from saod_ray.config import UseCase
-    from saod_ray.store import building
+    from saod_ray.store.build import build_manifests, use_case_status
 
     case = UseCase.load(use_case, root)
     given = {click.get_current_context().get_parameter_source(name) for name in ("seed", "scale")}
@@ -54,10 +54,10 @@ def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: b
         with terminal.progress("drawing scenes") as progress:
             shapes.make(case.root, shapes.Recipe(seed, scale), progress)
     with terminal.stages() as stage:
-        remarks = building.build(case, stage, not unchecked)
+        remarks = build_manifests(case, stage, not unchecked)
     for remark in remarks:
         click.echo(f"note: {remark}", err=True)
-    _show_status(building.status(case), as_json)
+    _show_status(use_case_status(case), as_json)
 
 
 @data.command()
@@ -67,9 +67,9 @@ def build(use_case: str, root: str | None, seed: int, scale: float, unchecked: b
 def status(use_case: str, root: str | None, as_json: bool) -> None:
     """Say what is there of a use case, where it is looked for, where to get it, and how sizes compare."""
     from saod_ray.config import UseCase
-    from saod_ray.store import building
+    from saod_ray.store.build import use_case_status
 
-    _show_status(building.status(UseCase.load(use_case, root)), as_json)
+    _show_status(use_case_status(UseCase.load(use_case, root)), as_json)
 
 
 @data.command()
@@ -112,7 +112,7 @@ def preview(
     if image is not None and not all_corruptions:
         raise SaodError("--image is for --all-corruptions: add it, or leave --image out.")
     case = UseCase.load(use_case, root)
-    check_split(split, ["train", *case.splits_of()], [subset.name for subset in case.splits.ood])
+    check_split(split, ["train", *case.split_names()], [subset.name for subset in case.splits.ood])
     with terminal.progress("drawing the sheet") as progress:
         shown = Preview(case, ImageLimits(follow_links=follow_links))
         sheet = (
@@ -126,7 +126,7 @@ def preview(
     click.echo(str(out))
 
 
-def _show_status(found: Status, as_json: bool) -> None:
+def _show_status(found: UseCaseStatus, as_json: bool) -> None:
     from dataclasses import asdict
 
     from saod_ray.report.sources import remarks, source_table

@@ -19,7 +19,7 @@ from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Outcome, Setup
-    from saod_ray.selfaware import SelfAware
+    from saod_ray.score.self_aware import SelfAware
 
 FEW = 300  # images for which `predict` starts no Ray
 
@@ -81,7 +81,7 @@ def predict(
 
 def _loaded(selfaware: Path) -> SelfAware:
     """The self-aware detector of a file, with a note where nothing tells whether the file was changed."""
-    from saod_ray.selfaware import SelfAware
+    from saod_ray.score.self_aware import SelfAware
 
     aware = SelfAware.load(selfaware)
     if not aware.has_digest:
@@ -123,7 +123,7 @@ def _print_outcome(outcome: Outcome, drawn: Path | None, as_json: bool) -> None:
         place = {} if drawn is None else {"drawn": str(drawn)}
         click.echo(json.dumps({**outcome.to_json(), **place}, allow_nan=False))
         return
-    said = verdict.said() if verdict is not None else f"failed: {outcome.error}"
+    said = verdict.summary() if verdict is not None else f"failed: {outcome.error}"
     click.echo(click.format_filename(f"{outcome.file}: {said}"))  # names may have bytes that no terminal shows
     for each in verdict.to_json()["detections"] if verdict is not None else ():
         score = "?" if each["score"] is None else f"{each['score']:.4f}"

@@ -55,7 +55,7 @@ def experiment(
     for out in (csv, latex):
         if out is not None:
             check_target(out)
-    chosen = experiments.every() if name == "all" else [experiments.find(name)]
+    chosen = experiments.all_experiments() if name == "all" else [experiments.find(name)]
     outcomes, refused = _experiments(chosen, store, detectors, partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)
@@ -82,7 +82,7 @@ def _experiments(
     try:
         from saod_ray.experiment.context import ExperimentContext
         from saod_ray.experiment.experiment import perform
-        from saod_ray.experiment.showing import figure_files
+        from saod_ray.experiment.render import figure_files
     except ModuleNotFoundError as error:
         raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
     opened = Store.open(store)
@@ -99,27 +99,27 @@ def _experiments(
                 refused[each.name] = str(error)
                 continue
             for file, content in figure_files(outcomes[-1], context) if figures is not None else ():
-                Folder(str(figures)).put_if_other(f"{each.name}/{file}", content)
+                Folder(str(figures)).write_if_changed(f"{each.name}/{file}", content)
     if not outcomes:
         raise SaodError(next(iter(refused.values())))
     return outcomes, refused
 
 
 def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> None:
-    from saod_ray.experiment.showing import sheet
+    from saod_ray.experiment.render import sheet
     from saod_ray.files import Folder
     from saod_ray.report import export
 
     for out, written in ((csv, export.comma_separated), (latex, export.latex)):
         if out is not None:
-            Folder(str(out.parent)).put_if_other(out.name, written(sheet(outcome)).encode())
+            Folder(str(out.parent)).write_if_changed(out.name, written(sheet(outcome)).encode())
 
 
 def _print_experiment(outcome: Outcome) -> None:
-    from saod_ray.experiment.showing import blocks
+    from saod_ray.experiment.render import terminal_tables
 
     console = terminal.stdout()
-    for table in blocks(outcome, console.width):
+    for table in terminal_tables(outcome, console.width):
         console.print(table)
     click.echo(outcome.shows)
     for remark in outcome.remarks:
@@ -133,7 +133,7 @@ def _print_experiments(as_json: bool) -> None:
 
     from saod_ray import experiment as experiments
 
-    found = experiments.every()
+    found = experiments.all_experiments()
     if as_json:
         keys = ("name", "paper", "shows", "needs")
         click.echo(json.dumps([{key: getattr(each, key) for key in keys} for each in found], indent=1))

@@ -72,7 +72,7 @@ def score(
     from saod_ray.workflow import score_to_files
 
     own_metrics = [find_metric(target) for target in metrics]
-    chosen = ScoreSettings.of(**settings)
+    chosen = ScoreSettings.from_options(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)

@@ -40,7 +40,7 @@ def import_command(
 ) -> None:
     """Put detections made by any tool into STORE, a folder or URI. All of the file is imported, or nothing."""
     from saod_ray.config import UseCase
-    from saod_ray.store.importing import import_results
+    from saod_ray.store.coco_import import import_results
 
     case = UseCase.load(use_case, data)
     before = _pages(store, detector, split)
@@ -76,7 +76,7 @@ def _pages(uri: str, detector: str, split: str) -> list[Page]:
 @JSON
 def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> None:
     """Write a split's detections as a COCO result list."""
-    from saod_ray.store.exporting import export_results
+    from saod_ray.store.coco_export import export_results
     from saod_ray.store.store import Store
 
     with terminal.progress(f"exporting {detector} on {split}") as progress:
@@ -114,14 +114,20 @@ def diff(
 
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
     mine, theirs = Store.open(store_a), Store.open(store_b or store_a)
-    comparing.refuse_strangers(mine, theirs)
-    pairs = comparing.pairs_of(mine, theirs, detectors)
+    comparing.refuse_incomparable(mine, theirs)
+    pairs = comparing.detector_pairs(mine, theirs, detectors)
     with terminal.stages() as stage:
         a, b = (
-            comparing.Side.of(store, list(names), partial, resamples, stage(f"scoring {', '.join(names)}"))
+            comparing.DiffSide.from_store(
+                store,
+                list(names),
+                partial=partial,
+                resamples=resamples,
+                progress=stage(f"scoring {', '.join(names)}"),
+            )
             for store, names in zip((mine, theirs), zip(*pairs, strict=True), strict=True)
         )
-    difference = comparing.compared(a, b, pairs, resamples)
+    difference = comparing.compare(a, b, pairs, resamples)
     if as_json:
         click.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
         return

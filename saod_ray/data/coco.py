@@ -14,7 +14,7 @@ import polars as pl
 from saod_ray.config import OodSource, Part
 from saod_ray.data.manifest import FARTHEST, Classes, Manifest, image_table, object_table
 from saod_ray.data.raw import Elements, Raw
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 
 WHAT = "COCO JSON"
 Id = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
@@ -72,7 +72,7 @@ def inputs(part: Part) -> list[str]:
 
 def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, ...] | None) -> tuple[Classes, Manifest]:
     """The images and objects of a file. Without `classes` (val's) they are its own categories, or those of `names`."""
-    coco, file = read(raw, part.annotations), raw.folder.shown(part.annotations)
+    coco, file = read(raw, part.annotations), raw.folder.display_path(part.annotations)
     refuse_bad(coco, file)
     known = classes or classes_of(coco, names, file)
     return known, _manifest(coco, part, known, names is not None, file)
@@ -81,7 +81,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
 def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     """The image list of a file."""
     coco = read(raw, part.annotations)
-    refuse_bad(coco, raw.folder.shown(part.annotations))
+    refuse_bad(coco, raw.folder.display_path(part.annotations))
     return Manifest(images_of(coco.images, part), object_table([], [], []))
 
 
@@ -116,7 +116,9 @@ def refuse_twice(what: str, ids: Sequence[int] | pl.Series, name: str) -> None:
     series = pl.Series(ids, dtype=pl.Int64)
     twice = series.filter(series.is_duplicated()).unique().sort()
     if len(twice):
-        raise SaodError(f"{name}: the {what} {some(twice)} occurs more than once: give every entry an id of its own.")
+        raise SaodError(
+            f"{name}: the {what} {join_truncated(twice)} occurs more than once: give every entry an id of its own."
+        )
 
 
 def classes_of(coco: CocoFile, names: tuple[str, ...] | None, file: str) -> Classes:
@@ -127,7 +129,7 @@ def classes_of(coco: CocoFile, names: tuple[str, ...] | None, file: str) -> Clas
         _refuse_twice_name(list(names), "the use case's classes")
         missing = [name for name in names if name not in known]
         if missing:
-            raise SaodError(f"{file} has no category {some(missing)}: mend the use case's classes.")
+            raise SaodError(f"{file} has no category {join_truncated(missing)}: mend the use case's classes.")
         categories = [category for name in names for category in categories if category.name == name]
     if not categories:
         raise SaodError(f"{file} has no categories: add the list `categories`.")
@@ -164,13 +166,15 @@ def refuse_strangers(named: set[int], known: set[int], what: str, file: str) -> 
     """Refuse annotations of images or categories that the file does not list."""
     strangers = named - known
     if strangers:
-        raise SaodError(f"{file}: annotations name unknown {what} {some(sorted(strangers))}: remove or add them.")
+        raise SaodError(
+            f"{file}: annotations name unknown {what} {join_truncated(sorted(strangers))}: remove or add them."
+        )
 
 
 def _refuse_twice_name(names: list[str], file: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise SaodError(f"{file}: two categories are named {some(twice)}: give each a name of its own.")
+        raise SaodError(f"{file}: two categories are named {join_truncated(twice)}: give each a name of its own.")
 
 
 def _manifest(coco: CocoFile, part: Part, classes: Classes, chosen: bool, file: str) -> Manifest:
@@ -180,7 +184,7 @@ def _manifest(coco: CocoFile, part: Part, classes: Classes, chosen: bool, file: 
     if len(rows) < len(coco.annotations) and not chosen:
         unknown = {a.category_id for a in coco.annotations if a.category_id not in label_of}
         raise SaodError(
-            f"{file}: category id {some(sorted(unknown))} is not one of val's classes: remove or map them, "
+            f"{file}: category id {join_truncated(sorted(unknown))} is not one of val's classes: remove or map them, "
             "or name the classes to keep in the use case's `classes`."
         )
     objects = object_table(

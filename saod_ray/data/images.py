@@ -14,7 +14,7 @@ import numpy as np
 
 from saod_ray.data.headers import exact_size, kind_of
 from saod_ray.data.raw import Progress
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -42,7 +42,7 @@ def check(folder: Folder, names: list[str], what: str, progress: Progress | None
         if faulty:
             raise SaodError(
                 f"{len(faulty):,} of {len(names):,} image files of {what} are {verb} below {folder.uri} "
-                f"({some(faulty)}): {remedy}."
+                f"({join_truncated(faulty)}): {remedy}."
             )
 
 

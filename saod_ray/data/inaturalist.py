@@ -16,7 +16,7 @@ inputs = coco.inputs
 
 def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
     """Images with at least one box, all of them of the seven super-classes."""
-    place = raw.folder.shown(part.annotations)
+    place = raw.folder.display_path(part.annotations)
     file = coco.read(raw, part.annotations, WHAT, ("images", "annotations", "categories"))
     coco.refuse_bad(file, place, -FARTHEST)
     used = {annotation.category_id for annotation in file.annotations}

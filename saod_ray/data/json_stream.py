@@ -130,7 +130,7 @@ class JsonFile:
     ) -> Iterator[JsonFile]:
         """A file below a folder or URI."""
         with folder.stream(name) as (file, size):
-            yield cls(file, size, folder.shown(name), what, progress or _silent)
+            yield cls(file, size, folder.display_path(name), what, progress or _silent)
 
     @property
     def sha256(self) -> str:

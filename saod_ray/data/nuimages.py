@@ -10,7 +10,7 @@ from saod_ray.config import Part
 from saod_ray.data.coco import Side
 from saod_ray.data.manifest import Classes, Manifest, image_table, object_table, sane
 from saod_ray.data.raw import Elements, Raw
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 
 WHAT = "a nuImages table"
 CLASSES = Classes(("pedestrian", "vehicle", "bicycle"), (0, 1, 2))
@@ -76,7 +76,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     category_file, data_file, object_file = inputs(part)
     categories = {row.token: row.name for row in _rows(raw, category_file, Category)}
     if not set(categories.values()) & set(CLASS_OF):
-        raise SaodError(f"{raw.folder.shown(category_file)} names none of nuImages' road users: fetch it again.")
+        raise SaodError(f"{raw.folder.display_path(category_file)} names none of nuImages' road users: fetch it again.")
     label = {name: k for k, name in enumerate(known.names)}
     label_of = {token: label[CLASS_OF[name]] for token, name in categories.items() if CLASS_OF.get(name) in label}
     data = _rows(raw, data_file, SampleData)
@@ -85,7 +85,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     for row in _rows(raw, object_file, ObjectAnn):
         if row.sample_data_token not in by_frame or row.category_token not in categories:
             raise SaodError(
-                f"{raw.folder.shown(object_file)}: the object {row.token} names an image or a category that the other "
+                f"{raw.folder.display_path(object_file)}: the object {row.token} names an image or a category that the other "
                 "tables do not have: fetch all of them again."
             )
         if row.category_token in label_of and row.mask is not None:
@@ -107,7 +107,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
         [label_of[each.category_token] for _, each in rows],
         sane(
             [(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in (each.bbox for _, each in rows)],
-            raw.folder.shown(object_file),
+            raw.folder.display_path(object_file),
         ),
     )
     return known, Manifest(images, objects)
@@ -117,11 +117,13 @@ def _classes(classes: Classes | None, names: tuple[str, ...] | None) -> Classes:
     """Val's, or of nuImages' three those that the use case names."""
     if classes is not None:
         if not set(classes.names) & set(CLASSES.names):
-            raise SaodError(f"val has none of the classes {some(CLASSES.names)}: nuImages does not fit it.")
+            raise SaodError(f"val has none of the classes {join_truncated(CLASSES.names)}: nuImages does not fit it.")
         return classes
     unknown = [name for name in names or () if name not in CLASSES.names]
     if unknown:
-        raise SaodError(f"nuImages has no class {some(unknown)}: of {some(CLASSES.names)} name those to keep.")
+        raise SaodError(
+            f"nuImages has no class {join_truncated(unknown)}: of {join_truncated(CLASSES.names)} name those to keep."
+        )
     chosen = names or CLASSES.names
     return Classes(chosen, tuple(CLASSES.category_ids[CLASSES.names.index(name)] for name in chosen))
 

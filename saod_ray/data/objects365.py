@@ -93,7 +93,7 @@ def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, .
     """Obj45K: images with an object of a matched class and none of an ambiguous one; other objects are left out."""
     if classes is None:
         raise SaodError("Objects365 has no classes of its own here: use it for `splits.id` or `splits.ood`, not val.")
-    place = raw.folder.shown(part.annotations)
+    place = raw.folder.display_path(part.annotations)
     file = coco.read(raw, part.annotations, WHAT, LISTS)
     coco.refuse_bad(file, place, -FARTHEST)
     _refuse_other(file.categories, {a.category_id for a in file.annotations}, place)
@@ -130,7 +130,7 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
         else:
             image_ids = np.fromiter((tag.image_id for tag in found), np.int64, len(found))
             tags.append((image_ids, np.fromiter((tag.category_id for tag in found), np.int32, len(found))))
-    table, place = pl.concat(images), raw.folder.shown(part.annotations)
+    table, place = pl.concat(images), raw.folder.display_path(part.annotations)
     coco.refuse_twice("image id", table["image_id"], place)
     _refuse_other(categories, {int(each) for _, category_ids in tags for each in np.unique(category_ids)}, place)
     tagged = _distinct([image_ids for image_ids, _ in tags])

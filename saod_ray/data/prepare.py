@@ -81,7 +81,7 @@ def _prepare_image(folder: Folder, request: ImageRequest, severity: int, options
     except FileNotFoundError:
         return PreparedImage(image_id, None, corruption, f"There is no file {name}.")
     except SaodError as error:
-        message = str(error).replace(folder.shown(name), name)  # the same row wherever the data folder is
+        message = str(error).replace(folder.display_path(name), name)  # the same row wherever the data folder is
         return PreparedImage(image_id, None, corruption, " ".join(message.split()))
     except Exception as error:  # whatever decoding or corrupting raises is about this image
         reason = " ".join(f"{type(error).__name__}: {error}".split())

@@ -38,7 +38,7 @@ class Raw:
             raise self.absent(name) from None
         except OSError as error:
             raise SaodError(
-                f"{self.folder.shown(name)} cannot be read ({error}): check the file, or fetch it again."
+                f"{self.folder.display_path(name)} cannot be read ({error}): check the file, or fetch it again."
             ) from None
         self._done += self.folder.size(name)
 
@@ -76,7 +76,7 @@ class Raw:
 
     def images(self, name: str) -> list[str]:
         """The names of the image files below a folder, relative to it, sorted."""
-        place = self.folder.shown(name).rstrip("/")
+        place = self.folder.display_path(name).rstrip("/")
         try:
             found = self.folder.walk(name)
         except FileNotFoundError:
@@ -92,7 +92,9 @@ class Raw:
 
     def absent(self, name: str) -> SaodError:
         """What to say of a file that is not there."""
-        return SaodError(f"There is no file {self.folder.shown(name)}: check the use case's paths, or give --data DIR.")
+        return SaodError(
+            f"There is no file {self.folder.display_path(name)}: check the use case's paths, or give --data DIR."
+        )
 
     def _advance(self, done: int, size: int) -> None:
         self._progress(self._done + done, self._total)

@@ -75,7 +75,7 @@ def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None)
 
 def _limited(raw: Raw, source: Source, part: Part, manifest: Manifest) -> Manifest:
     if source.format != "coco" and not manifest.images.height:
-        place = raw.folder.shown(part.annotations)
+        place = raw.folder.display_path(part.annotations)
         raise SaodError(f"No image of {place} qualifies: check that it is the right file.")
     return first(manifest, part.limit) if part.limit else manifest
 

@@ -22,7 +22,7 @@ def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
             codes = [mat[reference][()].ravel() for reference in mat["digitStruct"]["name"][()].ravel()]
         names = ["".join(map(chr, each)) for each in codes]
     except (OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
-        place = raw.folder.shown(part.annotations)
+        place = raw.folder.display_path(part.annotations)
         raise SaodError(
             f"{place} is not SVHN's digitStruct.mat ({error}): fetch the archive of full numbers again."
         ) from None

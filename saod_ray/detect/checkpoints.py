@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 
 # how mmdet 2 named what mmdet 3 has in Deformable DETR, to be applied in this order
 RENAMED = (
@@ -76,7 +76,7 @@ def _refuse_other(own: dict[str, Tensor], found: dict[str, Tensor], path: Path) 
         if key in found and found[key].shape != own[key].shape
     ]
     complaints = [
-        f"{len(keys)} {what} ({some(keys, 3)})"
+        f"{len(keys)} {what} ({join_truncated(keys, 3)})"
         for keys, what in (
             (missing, "keys are missing"),
             (strange, "are not the model's"),

@@ -7,7 +7,8 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+
+from saod_ray.versions import package_version
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,11 @@ def findings() -> list[Finding]:
 
 
 def _package(what: str, name: str, remedy: str, more: str | Callable[[], str] = "") -> Finding:
-    try:
-        found = f"{name} {version(name)}"
-    except PackageNotFoundError:
+    version = package_version(name)
+    if version is None:
         return Finding(what, False, f"{name} is not installed", remedy)
     extra = more if isinstance(more, str) else more()
-    return Finding(what, True, f"{found}, {extra}" if extra else found)
+    return Finding(what, True, f"{name} {version}, {extra}" if extra else f"{name} {version}")
 
 
 def _device() -> str:

@@ -17,14 +17,14 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from saod_ray.config import DetectorSpec, Model, _first
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.config import DetectorSpec, Model, first_complaint
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
+from saod_ray.versions import public_version
 
 if TYPE_CHECKING:
     from saod_ray.detect.detections import Detector
@@ -181,7 +181,7 @@ def _entries(path: Path, tables: dict[str, Any], use_case: str, folder: Path | N
         try:
             Table(**table)
         except ValidationError as error:
-            raise SaodError(f"{path}: [{key}]: {_first(error, 'key', Table)}") from None
+            raise SaodError(f"{path}: [{key}]: {first_complaint(error, 'key', Table)}") from None
     return [Entry(name=name, use_case=use_case, folder=folder, **table) for name, table in tables.items()]
 
 
@@ -239,19 +239,11 @@ def fingerprint(entry: Entry, use_case_classes: Sequence[str], weights: Path) ->
     classes = _classes(entry, use_case_classes)
     config = _inference(_config(entry, len(classes))) if entry.backend == "mmdet" else None
     said = [FORMAT, entry.backend, config, entry.options, classes, _digest(find_weights(entry, weights))]
-    said.append([_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
+    said.append([public_version(name) for name in ("opencv-python", *PACKAGES.get(entry.backend, ()))])
     if entry.backend not in BACKENDS:  # a user's own class may change
         said.append(_digest(_source_file(entry) or Path(inspect.getfile(_kind(entry)))))
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
-
-
-def _version(package: str) -> str | None:
-    """The public part: a build for CPUs or GPUs is the same version."""
-    try:
-        return version(package).partition("+")[0]
-    except PackageNotFoundError:
-        return None
 
 
 def describe(entry: Entry, use_case_classes: Sequence[str], weights: Path) -> DetectorSpec:
@@ -305,7 +297,9 @@ def _classes(entry: Entry, use_case_classes: Sequence[str]) -> tuple[str, ...]:
     lacking = [name for name in use_case_classes if name not in classes]
     strange = [name for name in classes if name not in use_case_classes]
     if lacking or strange:
-        parts = [f"lacks {some(lacking)}"] * bool(lacking) + [f"has also {some(strange)}"] * bool(strange)
+        parts = [f"lacks {join_truncated(lacking)}"] * bool(lacking) + [f"has also {join_truncated(strange)}"] * bool(
+            strange
+        )
         raise SaodError(
             f"'{entry.name}' does not have the classes of the use case: it {' and '.join(parts)}: "
             "name its `classes` as the use case does, in the order of its labels."

@@ -15,8 +15,9 @@ from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
 from saod_ray.engine.plan import Inputs, Plan, PlanOptions
 from saod_ray.errors import SaodError
-from saod_ray.score.coverage import Coverage, coverage
+from saod_ray.splits import SplitName
 from saod_ray.store.compaction import compact
+from saod_ray.store.coverage import Coverage, coverage
 from saod_ray.store.store import Store, check_name
 from saod_ray.store.units import Unit
 
@@ -60,7 +61,7 @@ class Job:
         limits: ImageLimits = OTHERS_IMAGES,
     ) -> Job:
         """Check everything that can be checked before anything starts."""
-        store = Store.of_use_case(uri, case)
+        store = Store.open_or_create(uri, case)
         classes = store.description.classes
         entries = registry.choose(case.name, detectors)
         for entry in entries:
@@ -146,7 +147,7 @@ class Job:
 
     def _image_requests(self, split: str) -> list[ImageRequest]:
         boxes: dict[int, list[Any]] = {}
-        if split == "pseudo-ood":
+        if SplitName(split).is_pseudo_ood:
             by_image = planning.boxes_by_image(self.inputs.manifest("val").objects)
             boxes = {image_id: array.tolist() for image_id, array in by_image.items()}
         rows = self.inputs.images(split).select("image_id", "file_name").iter_rows()

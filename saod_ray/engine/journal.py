@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import saod_ray
 from saod_ray import __version__
 from saod_ray.engine.plan import Plan
 from saod_ray.store.store import Store
+from saod_ray.versions import package_versions
 
 if TYPE_CHECKING:
     from saod_ray.engine.run import RunStatistics
@@ -90,7 +90,7 @@ class Journal:
             "units": len(self._plan.units),
             "cached": self._plan.cached,
             "detectors": {name: self._rates(sums) for name, sums in sorted(self._totals.items())},
-            "packages": {name: _version(name) for name in PACKAGES} | {"saod-ray": __version__},
+            "packages": package_versions(PACKAGES) | {"saod-ray": __version__},
             "commit": self._commit,
             **(msgspec.to_builtins(self.statistics) if self.statistics else {}),
         }
@@ -104,7 +104,9 @@ class Journal:
         """Detector → use case and --detectors as typed on the command line, in this run and earlier ones."""
         case, detectors = self._settings.get("use_case"), str(self._settings.get("detectors"))
         file = detectors if detectors.endswith(".toml") else None
-        return self._store.last_run().typed | {name: (str(case), file or name) for name in self._plan.missing if case}
+        return self._store.last_run().command_args | {
+            name: (str(case), file or name) for name in self._plan.missing if case
+        }
 
     def _rates(self, sums: dict[str, float]) -> dict[str, float]:
         seconds = self._stages.get("detecting", time.monotonic() - self._start)
@@ -123,10 +125,3 @@ def _commit() -> str | None:
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except Exception:  # a package that is not there, or not as a package
-        return ""

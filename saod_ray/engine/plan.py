@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from saod_ray.config import DetectorSpec, source_of
-from saod_ray.errors import SaodError, some
+from saod_ray.config import DetectorSpec
+from saod_ray.errors import SaodError, join_truncated
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.compaction import IMAGES
 from saod_ray.store.ledger import Page
@@ -80,7 +81,7 @@ class Inputs:
 
     def images(self, split: str) -> pl.DataFrame:
         """The images of a split, in the order that ranges count."""
-        return self.manifest(source_of(split)).images
+        return self.manifest(SplitName(split).source).images
 
     def key(self, fingerprint: str, unit: Unit) -> str:
         """The name of a shard: the same work has the same name everywhere."""
@@ -91,13 +92,13 @@ class Inputs:
 
     def is_valid(self, page: Page, fingerprint: str) -> bool:
         """Whether a page was made from what its images are now."""
-        unit = Unit.named(page.split, page.unit)
+        unit = Unit.from_name(page.split, page.unit)
         return unit.stop <= self.images(page.split).height and page.origin.sha256 == self.key(fingerprint, unit)
 
     def _image_digests(self, split: str) -> list[bytes]:
         """Of every image: its id, its file's name, and in pseudo-OOD its objects, which are blanked."""
         images = self.images(split)
-        boxes = boxes_by_image(self.manifest(source_of(split)).objects) if split == "pseudo-ood" else {}
+        boxes = boxes_by_image(self.manifest(SplitName(split).source).objects) if SplitName(split).is_pseudo_ood else {}
         digests = []
         for image_id, name in images.select("image_id", "file_name").iter_rows():
             text = f"{image_id}\0{name}\0".encode()
@@ -155,7 +156,7 @@ def _covered(inputs: Inputs, spec: DetectorSpec, requested: Unit, plan: Plan, op
     files = set(inputs.store.folder.list(f"detections/{spec.name}/{requested.split}"))
     valid = []
     for page in pages:
-        unit = Unit.named(requested.split, page.unit)
+        unit = Unit.from_name(requested.split, page.unit)
         is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
         if page.origin.kind != RUN or (is_there and not inputs.is_valid(page, spec.fingerprint)):
             _refuse_other(inputs, page, unit.stop > requested.stop < len(covered), options)
@@ -187,7 +188,7 @@ def _failed(page: Page) -> int:
 
 def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
     """How many of a page's images before `stop` failed."""
-    unit = Unit.named(page.split, page.unit)
+    unit = Unit.from_name(page.split, page.unit)
     if unit.stop <= stop or not _failed(page):
         return _failed(page)
     rows = [inputs.store.read_shard(page.detector, page.split, shard) for shard in page.shards]
@@ -233,4 +234,4 @@ def summary(plan: Plan, groups: Sequence[Sequence[str]]) -> str:
     replaced = f"; {stale:,} images that failed, or that changed since, are replaced" if stale else ""
     prepared = sum(plan.images_to_prepare(group) for group in groups)
     passes = f" (in {len(groups)} passes, one per group of detectors)" if len(groups) > 1 else ""
-    return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {some(counts, 9)}{replaced}"
+    return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {join_truncated(counts, 9)}{replaced}"

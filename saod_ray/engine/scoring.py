@@ -8,11 +8,12 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.score.split import ground_truth, look_ahead
+from saod_ray.score.split import cache_shard, ground_truth
+from saod_ray.splits import SplitName
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
@@ -67,7 +68,7 @@ def _refuse_what_scoring_refuses(call: Any) -> None:
 
 def _score_shard(uri: str, detector: str, split: str, shard: Shard, settings: ScoreSettings) -> None:
     store = Store.open(uri)
-    look_ahead(store, detector, split, shard, ground_truth(store, source_of(split)), settings)
+    cache_shard(store, detector, split, shard, ground_truth(store, SplitName(split).source), settings)
 
 
 def _score_detector(

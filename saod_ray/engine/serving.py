@@ -49,7 +49,7 @@ class Endpoint:
 
     def __init__(self, setup: Setup, limits: Limits) -> None:
         _bind_inside()
-        self._limits, self._whose = limits, setup.aware._known()
+        self._limits, self._whose = limits, setup.aware.require_identity()
         self._problem = ""  # why nothing can be detected any more
         self._thread = ThreadPoolExecutor(1)
         # built by the thread that uses it: how many threads torch may use is a property of the thread

@@ -1,4 +1,7 @@
-"""The paper's experiments, one small module each, in the paper's order."""
+"""The paper's experiments, one module each.
+
+To add one, copy a module such as `components.py` and add its name to `NAMES`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from importlib import import_module
 from saod_ray.errors import SaodError, did_you_mean
 from saod_ray.experiment.experiment import Experiment
 
-NAMES = (
+NAMES = (  # in the paper's order
     "accuracy",
     "aggregation",
     "uncertainty",
@@ -29,16 +32,20 @@ NAMES = (
 
 
 def find(name: str) -> Experiment:
-    """An experiment by its name; an unknown one is refused with the nearest that there is."""
+    """An experiment by name.
+
+    Raises:
+        SaodError: There is no such experiment; the message suggests the closest name.
+    """
     if name not in NAMES:
         raise SaodError(
-            f"There is no experiment '{name}'{did_you_mean(name, NAMES)}: `saod-ray experiment list` names them."
+            f"There is no experiment '{name}'{did_you_mean(name, NAMES)}: `saod-ray experiment list` lists them."
         )
     module = import_module(f"saod_ray.experiment.{name.replace('-', '_')}")
-    found: Experiment = module.EXPERIMENT
-    return found
+    experiment: Experiment = module.EXPERIMENT
+    return experiment
 
 
-def every() -> list[Experiment]:
-    """All experiments in the paper's order."""
+def all_experiments() -> list[Experiment]:
+    """All experiments, in the paper's order."""
     return [find(name) for name in NAMES]

@@ -1,4 +1,4 @@
-"""Tab. 7: LRP-optimal thresholds, calibration and the pseudo-OOD image threshold, switched on one by one."""
+"""Tab. 7: LRP-optimal thresholds, calibration and the pseudo-OOD image threshold, enabled one by one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from saod_ray.score.metrics import built_in
 
 WITHOUT = {"detection_threshold": "0.5", "calibrator": "none", "image_threshold": "tpr-0.95"}
 WITH = {"detection_threshold": "lrp", "calibrator": "linear", "image_threshold": "pseudo-ood"}
-SHOWN = {"lrp": "LRP-opt.", "tpr-0.95": "TPR 0.95", "pseudo-ood": "pseudo-OOD"}
+TITLES = {"lrp": "LRP-opt.", "tpr-0.95": "TPR 0.95", "pseudo-ood": "pseudo-OOD"}
 METRICS = built_in("daq", "ood.ba", "id.laece", "id.lrp", "shift.laece", "shift.lrp")
 
 
 def steps() -> list[dict[str, str]]:
-    """The settings of each row: from none of the features to all of them, one more each time."""
-    return [WITHOUT | dict(list(WITH.items())[:many]) for many in range(len(WITH) + 1)]
+    """The settings of each row: from none of the features to all of them, adding one per row."""
+    return [WITHOUT | dict(list(WITH.items())[:enabled]) for enabled in range(len(WITH) + 1)]
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """Four scorings a detector."""
-    chosen, lacking = with_splits(context, context.detectors, "val", "pseudo-ood", "id")
-    yield from lacking
-    for detector in chosen:
+    """Four rows per detector, each of them a scoring."""
+    detectors, remarks = with_splits(context, context.detectors, "val", "pseudo-ood", "id")
+    yield from remarks
+    for detector in detectors:
         for changes in steps():
-            result = context.scored(detector, **changes)
-            heads = (detector, *(SHOWN.get(text, text) for text in changes.values()))
-            yield Row(heads, tuple(metric.value(result) for metric in METRICS))
+            result = context.result(detector, **changes)
+            headers = (detector, *(TITLES.get(text, text) for text in changes.values()))
+            yield Row(headers, tuple(metric.value(result) for metric in METRICS))
 
 
 EXPERIMENT = Experiment(
@@ -38,8 +38,8 @@ EXPERIMENT = Experiment(
         "Ablation study by removing: LRP-Optimal thresholding for v = 0.5; LR calibration for uncalibrated model; "
         "and image-level threshold u for the threshold corresponding to TPR = 0.95."
     ),
-    needs="detections on val, pseudo-ood and id; DAQ also those on ood and on the corrupted images.",
-    heads=("detector", "v", "calibrator", "u"),
-    columns=tuple(Column(metric.title, rising=metric.is_higher_better) for metric in METRICS),
+    needs="detections on val, pseudo-ood and id; for DAQ, also on ood and on the corrupted images.",
+    headers=("detector", "v", "calibrator", "u"),
+    columns=tuple(Column(metric.title, higher_is_better=metric.is_higher_better) for metric in METRICS),
     rows=rows,
 )

@@ -1,10 +1,10 @@
-"""From the uncertainties of detections to that of their image: which aggregation tells ID from OOD best."""
+"""Tab. 2 and A.11: which aggregation of detection-level uncertainties separates ID from OOD images best."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -13,16 +13,18 @@ KINDS = ("score", "determinant")
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row for 1 - score and, of a probabilistic detector, one for the determinant."""
-    without = []
+    """One row per detector for 1 - score, and one for the determinant if the detector is probabilistic."""
+    not_probabilistic = []
     for detector in context.detectors:
         for kind in KINDS:
-            if kind in context.kinds(detector):
-                yield Row((detector, kind), tuple(context.auroc(detector, kind, each) for each in AGGREGATES))
+            if kind in context.uncertainty_kinds(detector):
+                yield Row((detector, kind), tuple(context.auroc(detector, kind, aggregate) for aggregate in AGGREGATES))
             else:
-                without.append(detector)
-    if without:
-        yield Remark(f"{some(without, 9)}: no determinant, which probabilistic detectors alone have.")
+                not_probabilistic.append(detector)
+    if not_probabilistic:
+        yield Remark(
+            f"{join_truncated(not_probabilistic, 9)}: no determinant, which only probabilistic detectors have."
+        )
 
 
 EXPERIMENT = Experiment(
@@ -31,7 +33,7 @@ EXPERIMENT = Experiment(
     shows="AUROC scores for image-level uncertainties when aggregating through different methods: top-m is the average "
     "of the lowest m uncertainties, of 1 - score and of the determinant of the boxes' covariance.",
     needs="detections on id and ood; for the determinant, a probabilistic detector.",
-    heads=("detector", "uncertainty"),
-    columns=tuple(Column(each, "%", rising=True) for each in AGGREGATES),
+    headers=("detector", "uncertainty"),
+    columns=tuple(Column(aggregate, "%", higher_is_better=True) for aggregate in AGGREGATES),
     rows=rows,
 )

@@ -1,4 +1,4 @@
-"""Tab. 5: what calibrators do to LaECE and LRP on the ID images, none of which is rejected."""
+"""Tab. 5: the effect of calibrators on LaECE and LRP on the ID images; no image is rejected."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ from collections.abc import Iterator
 
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
-from saod_ray.experiment.sweep import evaluated, fitted_v, pseudo_id, reaching, with_splits
-from saod_ray.selfaware import fit_calibrators
+from saod_ray.experiment.sweep import (
+    above_thresholds,
+    evaluate_quality,
+    fit_detection_thresholds,
+    pseudo_id,
+    with_splits,
+)
+from saod_ray.score.fit import fit_calibrators
 
-# as the paper has them, then those of Kuzucu et al.
+# those of the paper, then those of Kuzucu et al.
 KINDS = ("none", "linear", "histogram", "isotonic", "platt", "temperature")
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """Two rows a detector: LaECE and LRP. The detections are those that reach v."""
-    chosen, lacking = with_splits(context, context.detectors, "val", "id")
-    yield from lacking
-    for detector in chosen:
-        v = fitted_v(context, detector, context.settings)
-        known, kept = pseudo_id(context, detector), reaching(context.raw(detector, "id"), v)
-        found = []
+    """Two rows per detector: LaECE and LRP of the detections above the thresholds v."""
+    detectors, remarks = with_splits(context, context.detectors, "val", "id")
+    yield from remarks
+    for detector in detectors:
+        v = fit_detection_thresholds(context, detector, context.settings)
+        fitted_on, selected = pseudo_id(context, detector), above_thresholds(context.raw_detections(detector, "id"), v)
+        qualities = []
         for kind in KINDS:
-            settings = context.under(calibrator=kind).settings
-            functions = fit_calibrators(known, context.objects("val"), v, settings, settings.tau)
-            found.append(evaluated(kept, functions, context.objects("id"), settings))
+            settings = context.benchmark_with(calibrator=kind).settings
+            functions = fit_calibrators(fitted_on, context.ground_truth("val"), v, settings, settings.tau)
+            qualities.append(evaluate_quality(selected, functions, context.ground_truth("id"), settings))
         for title in ("LaECE", "LRP"):
-            yield Row((detector, title), tuple(getattr(own, title.lower()) for own in found))
+            yield Row((detector, title), tuple(getattr(quality, title.lower()) for quality in qualities))
 
 
 EXPERIMENT = Experiment(
@@ -34,7 +40,7 @@ EXPERIMENT = Experiment(
     paper="Tab. 5",
     shows="Effect of post hoc calibration on LaECE and LRP (in %).",
     needs="detections on val and id.",
-    heads=("detector", "measure"),
-    columns=tuple(Column(kind, rising=False) for kind in KINDS),
+    headers=("detector", "measure"),
+    columns=tuple(Column(kind, higher_is_better=False) for kind in KINDS),
     rows=rows,
 )

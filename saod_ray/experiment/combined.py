@@ -1,10 +1,10 @@
-"""Classification and localisation uncertainty of probabilistic detectors, alone and put together."""
+"""Tab. A.10: classification and localisation uncertainty of probabilistic detectors, alone and combined."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 from saod_ray.experiment.sweep import with_splits
@@ -19,16 +19,16 @@ KINDS = {
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """Five rows a probabilistic detector."""
-    able = [name for name in context.detectors if set(KINDS.values()) <= set(context.kinds(name))]
-    chosen, lacking = with_splits(context, able, "val", "id", "ood")
-    yield from lacking
-    for detector in chosen:
+    """Five rows per probabilistic detector."""
+    probabilistic = [name for name in context.detectors if set(KINDS.values()) <= set(context.uncertainty_kinds(name))]
+    detectors, remarks = with_splits(context, probabilistic, "val", "id", "ood")
+    yield from remarks
+    for detector in detectors:
         for title, kind in KINDS.items():
             yield Row((detector, title), (context.auroc(detector, kind),))
-    others = [name for name in context.detectors if name not in able]
-    if others:
-        yield Remark(f"{some(others, 9)}: no localisation uncertainty.")
+    not_probabilistic = [name for name in context.detectors if name not in probabilistic]
+    if not_probabilistic:
+        yield Remark(f"{join_truncated(not_probabilistic, 9)}: no localisation uncertainty.")
 
 
 EXPERIMENT = Experiment(
@@ -37,7 +37,7 @@ EXPERIMENT = Experiment(
     shows="Combining classification and localisation uncertainties: their entropies alone, their sum, the sum with the "
     "class counted four times (balanced), and the sum of both scaled to their ranges on val (balanced, normalised).",
     needs="detections of a probabilistic detector (nll-rcnn, es-rcnn) on val, id and ood.",
-    heads=("detector", "entropies"),
-    columns=(Column("AUROC", "%", rising=True),),
+    headers=("detector", "entropies"),
+    columns=(Column("AUROC", "%", higher_is_better=True),),
     rows=rows,
 )

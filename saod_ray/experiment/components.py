@@ -1,4 +1,4 @@
-"""Everything DAQ is made of, with the components of LRP."""
+"""Tab. 6 and A.16: DAQ, its parts, and the components of LRP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METRICS = built_in(
 def rows(context: ExperimentContext) -> Iterator[Row]:
     """One row per detector."""
     for detector in context.detectors:
-        result = context.scored(detector)
+        result = context.result(detector)
         yield Row((detector,), tuple(metric.value(result) for metric in METRICS))
 
 
@@ -27,6 +27,6 @@ EXPERIMENT = Experiment(
     shows="Evaluating self-aware object detectors, with the components of the LRP error: Loc, FP and FN are the average "
     "1 - IoU of TPs, 1 - precision and 1 - recall; _T is domain shift.",
     needs="detections on val, pseudo-ood, id, its corrupted versions and ood.",
-    columns=tuple(Column(metric.title, "%", rising=metric.is_higher_better) for metric in METRICS),
+    columns=tuple(Column(metric.title, "%", higher_is_better=metric.is_higher_better) for metric in METRICS),
     rows=rows,
 )

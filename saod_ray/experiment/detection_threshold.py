@@ -1,4 +1,4 @@
-"""Tab. A.14 and Fig. 5(b): val's detections thresholded at a score, or at the LRP-optimal score of each class."""
+"""Tab. A.14 and Fig. 5(b): detections on val above a fixed score, or above the LRP-optimal score of each class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, fitted_v, with_splits
+from saod_ray.experiment.sweep import FIG_5, fit_detection_thresholds, step_charts, with_splits
 from saod_ray.score.daq import quality
 from saod_ray.score.evaluation import evaluate
 
@@ -16,27 +16,29 @@ FIXED = {"none": -np.inf, "0.30": 0.3, "0.50": 0.5, "0.70": 0.7}
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """Five rows a detector. What a threshold leaves is matched as it was among all detections."""
-    objects, settings = context.objects("val"), context.settings
-    chosen, lacking = with_splits(context, context.detectors, "val")
-    yield from lacking
-    for detector in chosen:
-        raw = context.raw(detector, "val")
+    """Five rows per detector. Detections keep the matches they have among all detections."""
+    objects, settings = context.ground_truth("val"), context.settings
+    detectors, remarks = with_splits(context, context.detectors, "val")
+    yield from remarks
+    for detector in detectors:
+        raw = context.raw_detections(detector, "val")
         evaluation = evaluate("val", raw, objects, settings)
-        choices = {name: np.full(objects.classes, score) for name, score in FIXED.items()}
-        choices["LRP-opt."] = fitted_v(context, detector, context.under(detection_threshold="lrp").settings)
-        for name, v in choices.items():
-            kept = evaluation.selected(raw.score >= v[raw.label])
-            own = quality(kept.sums().statistics(), settings)
-            ap = context.benchmark.accuracy_of(kept.kept, "val").ap
-            per_image = len(kept.kept.label) / len(raw.images)
-            yield Row((detector, name), (per_image, own.laece, ap, own.lrp))
+        thresholds = {name: np.full(objects.classes, score) for name, score in FIXED.items()}
+        thresholds["LRP-opt."] = fit_detection_thresholds(
+            context, detector, context.benchmark_with(detection_threshold="lrp").settings
+        )
+        for name, v in thresholds.items():
+            thresholded = evaluation.selected(raw.score >= v[raw.label])
+            on_val = quality(thresholded.sums().statistics(), settings)
+            ap = context.benchmark.accuracy_of(thresholded.detections, "val").ap
+            per_image = len(thresholded.detections.label) / len(raw.images)
+            yield Row((detector, name), (per_image, on_val.laece, ap, on_val.lrp))
 
 
 def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
-    """Fig. 5(b) of the chosen detector."""
+    """Fig. 5(b) for the selected detector."""
     caption = "AP is maximized with more detections while LRP benefits from properly-thresholded detections"
-    return drawn_over_steps(outcome, "detection threshold", caption)
+    return step_charts(outcome, "detection threshold", caption)
 
 
 EXPERIMENT = Experiment(
@@ -47,7 +49,7 @@ EXPERIMENT = Experiment(
         "LRP-optimal thresholding obtains class-wise thresholds. Results are from the val set."
     ),
     needs="detections on val.",
-    heads=("detector", "threshold"),
+    headers=("detector", "threshold"),
     columns=FIG_5,
     rows=rows,
     charts=charts,

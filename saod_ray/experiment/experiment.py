@@ -1,4 +1,7 @@
-"""What an experiment declares, and what comes out of one: a table, remarks and charts as one JSON file in the store."""
+"""The declaration of an experiment, and its outcome: a table, remarks and charts in one JSON file of the store.
+
+The file's keys are older than some of the attribute names; `rename` maps the ones to the others.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,48 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.experiment import paper
-from saod_ray.report.results import encoded
 from saod_ray.score.results import SettingsRecord
 from saod_ray.score.split import FORMAT as SCORE_FORMAT
-from saod_ray.store.cache import content_key
+from saod_ray.store.cache import cache_key
+from saod_ray.store.seals import encode_json
 
 if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
     from saod_ray.experiment.context import ExperimentContext
     from saod_ray.store.store import Store
 
-FORMAT = 2  # of the files: raise it when what any experiment computes changes
+FORMAT = 2  # of the files; increment it when any experiment computes something else
 Value = float | int | None
-Spec = dict[str, Any]  # Vega-Lite; its `description` is the figure's caption
+Spec = dict[str, Any]  # a Vega-Lite specification, whose `description` is the caption
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A column of figures: `%` is a fraction that is shown in percent, an empty unit a number that is shown as it is."""
+class Column(msgspec.Struct, frozen=True, rename={"higher_is_better": "rising"}):
+    """A column of values. The unit `%` means fractions that are displayed in percent; an empty unit means numbers."""
 
     title: str
     unit: str = "%"
-    rising: bool | None = None  # whether more is better; None: neither
+    higher_is_better: bool | None = None  # None if neither is better
 
 
-class Row(msgspec.Struct, frozen=True):
-    """Heads (the detector, and what else tells rows apart) and a value for each column; None where it is undefined."""
+class Row(msgspec.Struct, frozen=True, rename={"headers": "heads"}):
+    """Row headers (the detector, and whatever else identifies the row) and one value per column, None if undefined."""
 
-    heads: tuple[str, ...]
+    headers: tuple[str, ...]
     values: tuple[Value, ...]
 
 
 class Remark(str):
-    """A sentence below the table, for what a reader would otherwise wonder about."""
+    """A sentence that is shown below the table."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What an experiment gave on a store. `printed` has the paper's values by row and column, in its own units."""
+class Outcome(msgspec.Struct, frozen=True, rename={"headers": "heads", "paper_values": "printed"}):
+    """The outcome of an experiment on a store.
+
+    `headers` are the titles of the row headers. `paper_values` has the paper's values by row and column, as printed
+    there; it is empty if the paper has none.
+    """
 
     name: str
     paper: str
@@ -56,32 +63,36 @@ class Outcome(msgspec.Struct, frozen=True):
     detectors: list[str]
     partial: bool
     key: str
-    heads: list[str]
+    headers: list[str]
     columns: list[Column]
     rows: list[Row]
-    printed: list[list[Value]]
+    paper_values: list[list[Value]]
     remarks: list[str]
     charts: dict[str, Spec] = {}
     format: int = FORMAT
 
     def column(self, title: str) -> list[Value]:
-        """The values of a column, from the first row to the last."""
-        at = [column.title for column in self.columns].index(title)
-        return [row.values[at] for row in self.rows]
+        """The values of a column, one per row."""
+        index = [column.title for column in self.columns].index(title)
+        return [row.values[index] for row in self.rows]
 
-    def cell(self, *heads: str, column: str) -> Value:
-        """One value by its row's heads and its column's title."""
-        at = [row.heads for row in self.rows].index(heads)
-        return self.column(column)[at]
+    def cell(self, *headers: str, column: str) -> Value:
+        """The value in the row with these headers and the column with this title."""
+        index = [row.headers for row in self.rows].index(headers)
+        return self.column(column)[index]
 
     def json(self) -> bytes:
-        """The file's text: sorted keys, the same bytes for the same store."""
-        return encoded(msgspec.to_builtins(self))
+        """The content of the file: sorted keys, and the same bytes for the same store."""
+        return encode_json(msgspec.to_builtins(self))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A declaration; `shows` has the words of the paper's caption, `needs` says what a store must hold."""
+    """The declaration of an experiment.
+
+    `paper` names the table or figure, `shows` follows its caption, and `needs` says what the store must contain.
+    `rows` computes the table; `charts` draws it.
+    """
 
     name: str
     paper: str
@@ -89,35 +100,40 @@ class Experiment:
     needs: str
     columns: tuple[Column, ...] | Callable[[ExperimentContext], tuple[Column, ...]]
     rows: Callable[[ExperimentContext], Iterable[Row | Remark]]
-    heads: tuple[str, ...] = ("detector",)
+    headers: tuple[str, ...] = ("detector",)
     charts: Callable[[ExperimentContext, Outcome], dict[str, Spec]] | None = None
 
 
 def perform(experiment: Experiment, context: ExperimentContext) -> Outcome:
-    """What the store holds of this experiment if nothing it depends on changed; else it is computed and put there."""
-    key = key_of(experiment.name, context.store, context.settings, context.detectors, context.partial)
-    known = read(context.store, experiment.name)
-    if known is not None and known.key == key:
-        return known
-    made = _computed(experiment, context, key)
-    context.store.folder.put_if_other(_file(experiment.name), made.json())
-    return made
+    """The outcome stored in the store if it is up to date; otherwise compute and store it.
+
+    Raises:
+        SaodError: No detector has what the experiment needs.
+    """
+    key = outcome_key(experiment.name, context.store, context.settings, context.detectors, context.partial)
+    stored = read_outcome(context.store, experiment.name)
+    if stored is not None and stored.key == key:
+        return stored
+    outcome = _compute(experiment, context, key)
+    context.store.folder.write_if_changed(_file(experiment.name), outcome.json())
+    return outcome
 
 
-def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> Outcome:
-    said = list(experiment.rows(context))
-    rows = [each for each in said if isinstance(each, Row)]
-    remarks = list(dict.fromkeys(str(each) for each in said if isinstance(each, Remark)))
+def _compute(experiment: Experiment, context: ExperimentContext, key: str) -> Outcome:
+    lines = list(experiment.rows(context))
+    rows = [line for line in lines if isinstance(line, Row)]
+    remarks = list(dict.fromkeys(str(line) for line in lines if isinstance(line, Remark)))
     if not any(value is not None for row in rows for value in row.values):
-        why = f" ({some(remark.rstrip('.') for remark in remarks)})" if remarks else ""
+        reason = f" ({join_truncated(remark.rstrip('.') for remark in remarks)})" if remarks else ""
         raise SaodError(
-            f"'{experiment.name}' cannot be done with {context.store.uri}{why}: it needs {experiment.needs}"
+            f"'{experiment.name}' cannot be computed from {context.store.uri}{reason}: it needs {experiment.needs}"
         )
     columns = experiment.columns(context) if callable(experiment.columns) else experiment.columns
     use_case = context.store.description.name
-    printed = paper.beside(experiment.name, use_case, [row.heads for row in rows], [c.title for c in columns])
-    if printed:
-        remarks += paper.unlike(context.settings, context.partial)
+    titles = [column.title for column in columns]
+    paper_values = paper.lookup(experiment.name, use_case, [row.headers for row in rows], titles)
+    if paper_values:
+        remarks += paper.settings_remarks(context.settings, context.partial)
     outcome = Outcome(
         name=experiment.name,
         paper=experiment.paper,
@@ -127,35 +143,35 @@ def _computed(experiment: Experiment, context: ExperimentContext, key: str) -> O
         detectors=list(context.detectors),
         partial=context.partial,
         key=key,
-        heads=list(experiment.heads),
+        headers=list(experiment.headers),
         columns=list(columns),
         rows=rows,
-        printed=printed,
+        paper_values=paper_values,
         remarks=remarks,
     )
     if experiment.charts is None:
         return outcome
-    drawn = json.loads(json.dumps(experiment.charts(context, outcome), allow_nan=False))
-    return msgspec.structs.replace(outcome, charts=drawn)
+    charts = json.loads(json.dumps(experiment.charts(context, outcome), allow_nan=False))
+    return msgspec.structs.replace(outcome, charts=charts)
 
 
-def key_of(name: str, store: Store, settings: ScoreSettings, detectors: Sequence[str], partial: bool) -> str:
-    """A digest of all that an outcome depends on: shards, ground truth, settings and what the code computes."""
-    parts = ["experiment", str(FORMAT), str(SCORE_FORMAT), name, settings.model_dump_json(), str(partial)]
+def outcome_key(name: str, store: Store, settings: ScoreSettings, detectors: Sequence[str], partial: bool) -> str:
+    """A digest of everything an outcome depends on: shards, ground truth, settings and the version of the code."""
+    parts = ["experiment", FORMAT, SCORE_FORMAT, name, settings.model_dump_json(), partial]
     parts += [store.description.name, *store.description.manifests.values()]
     for detector in sorted(detectors):
         for split in [*store.splits, *store.extra_splits(detector)]:
             parts += [detector, split, *(shard.sha256 for shard in store.shards(detector, split))]
-    return content_key(*parts)[3:]
+    return cache_key(*parts)[3:]
 
 
-def read(store: Store, name: str) -> Outcome | None:
-    """The outcome that the store holds; None where there is none that this version can read."""
+def read_outcome(store: Store, name: str) -> Outcome | None:
+    """The stored outcome of an experiment; None if there is none that this version can read."""
     try:
-        found = msgspec.json.decode(store.folder.read(_file(name)), type=Outcome)
+        outcome = msgspec.json.decode(store.folder.read(_file(name)), type=Outcome)
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if found.format == FORMAT else None
+    return outcome if outcome.format == FORMAT else None
 
 
 def _file(name: str) -> str:

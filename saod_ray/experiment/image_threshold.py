@@ -1,4 +1,4 @@
-"""How the image-level threshold is found without OOD images."""
+"""Tab. A.12: how to choose the image-level threshold without OOD images."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ METRICS = built_in("ood.ba", "ood.tpr", "ood.tnr")
 
 
 def rows(context: ExperimentContext) -> Iterator[Row]:
-    """Two rows a detector that has pseudo-OOD images."""
+    """Two rows per detector with detections on pseudo-OOD images."""
     for detector in context.detectors:
-        if context.has(detector, "pseudo-ood"):
+        if context.has_split(detector, "pseudo-ood"):
             for title, rule in RULES.items():
-                result = context.scored(detector, image_threshold=rule)
+                result = context.result(detector, image_threshold=rule)
                 yield Row((detector, title), tuple(metric.value(result) for metric in METRICS))
 
 
@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
     paper="Tab. A.12",
     shows="Effectiveness of the pseudo-OOD set approach compared to using TPR@0.95.",
     needs="detections on val, pseudo-ood, id and ood.",
-    heads=("detector", "method"),
-    columns=tuple(Column(metric.title, "%", rising=True) for metric in METRICS),
+    headers=("detector", "method"),
+    columns=tuple(Column(metric.title, "%", higher_is_better=True) for metric in METRICS),
     rows=rows,
 )

@@ -1,16 +1,16 @@
-"""Whether what makes a detector more accurate makes it more self-aware."""
+"""Tab. A.15: whether common improvements in accuracy also improve self-awareness."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from saod_ray.detect import registry
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 from saod_ray.score.metrics import built_in
 
-STEPS = {  # each adds to the one before it
+STEPS = {  # cumulative: each adds to the one before
     "f-rcnn-short": "short training",
     "f-rcnn-single": "longer training",
     "f-rcnn": "several scales",
@@ -21,17 +21,17 @@ METRICS = built_in("daq", "ood.ba", "id.laece", "id.lrp", "shift.laece", "shift.
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row for each of the steps that the store holds."""
+    """One row per step whose detector is in the store."""
     for detector, step in STEPS.items():
         if detector in context.detectors:
-            result = context.scored(detector)
+            result = context.result(detector)
             yield Row((detector, step), tuple(metric.value(result) for metric in METRICS))
     use_case = context.store.description.name
-    known = {entry.name for entry in registry.every(use_case)} if use_case in registry.use_cases() else set(STEPS)
-    others = [name for name in STEPS if name in known and name not in context.detectors]
-    if others:
+    available = {entry.name for entry in registry.every(use_case)} if use_case in registry.use_cases() else set(STEPS)
+    missing = [name for name in STEPS if name in available and name not in context.detectors]
+    if missing:
         yield Remark(
-            f"Not in the store, or not asked for: {some(others, 9)}. `saod-ray run --detectors NAME` adds one."
+            f"Not in the store, or not selected: {join_truncated(missing, 9)}. `saod-ray run --detectors NAME` adds one."
         )
 
 
@@ -40,9 +40,9 @@ EXPERIMENT = Experiment(
     paper="Tab. A.15",
     shows="Effect of common improvements (epochs, multi-scale training, stronger backbones) on F-RCNN; AP is on ID.",
     needs="f-rcnn and its variants: `saod-ray run --detectors f-rcnn-short,f-rcnn-single,f-rcnn,f-rcnn-large`.",
-    heads=("detector", "adds"),
+    headers=("detector", "adds"),
     columns=tuple(
-        Column("AP" if metric.title == "AP id" else metric.title, "%", rising=metric.is_higher_better)
+        Column("AP" if metric.title == "AP id" else metric.title, "%", higher_is_better=metric.is_higher_better)
         for metric in METRICS
     ),
     rows=rows,

@@ -1,4 +1,4 @@
-"""Near and far OOD images."""
+"""Tab. 4: AUROC on near and far OOD images."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from saod_ray.experiment.experiment import Column, Experiment, Row
 
 
 def _subsets(context: ExperimentContext) -> list[str]:
-    """From near to far: as the paper has them, those of other use cases as their file does."""
-    known = paper.columns("ood-subsets", context.store.description.name)
-    return sorted(context.subsets, key=lambda name: known.index(name) if name in known else len(known))
+    """From near to far: in the paper's order, and in the order of the use case file for other use cases."""
+    in_paper = paper.columns("ood-subsets", context.store.description.name)
+    return sorted(context.subsets, key=lambda name: in_paper.index(name) if name in in_paper else len(in_paper))
 
 
 def columns(context: ExperimentContext) -> tuple[Column, ...]:
-    """A column a subset, and one for all of them."""
-    return tuple(Column(name, "%", rising=True) for name in [*_subsets(context), "all OOD"])
+    """One column per subset, and one for all of them."""
+    return tuple(Column(name, "%", higher_is_better=True) for name in [*_subsets(context), "all OOD"])
 
 
 def rows(context: ExperimentContext) -> Iterator[Row]:
-    """A row a detector."""
+    """One row per detector."""
     for detector in context.detectors:
-        each = [context.auroc(detector, subset=name) for name in _subsets(context)]
-        yield Row((detector,), (*each, context.auroc(detector)))
+        per_subset = [context.auroc(detector, subset=name) for name in _subsets(context)]
+        yield Row((detector,), (*per_subset, context.auroc(detector)))
 
 
 EXPERIMENT = Experiment(

@@ -1,4 +1,4 @@
-"""Detection thresholds of val against those that would have been optimal on the ID images."""
+"""Fig. A.16: detection thresholds fitted on val against those that are optimal on the ID images."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ import numpy as np
 
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Outcome, Remark, Row, Spec, Value
-from saod_ray.experiment.sweep import fitted_v, with_splits
-from saod_ray.selfaware import detection_thresholds
+from saod_ray.experiment.sweep import fit_detection_thresholds, with_splits
+from saod_ray.score.fit import detection_thresholds
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row a detector and class; undefined where a class has no objects, or none that was found."""
-    chosen, lacking = with_splits(context, context.detectors, "val", "id")
-    yield from lacking
-    for detector in chosen:
-        settings = context.under(detection_threshold="lrp").settings
-        fitted = fitted_v(context, detector, settings)
-        best = detection_thresholds(context.raw(detector, "id"), context.objects("id"), settings)
+    """One row per detector and class; undefined for a class without true positives."""
+    detectors, remarks = with_splits(context, context.detectors, "val", "id")
+    yield from remarks
+    for detector in detectors:
+        settings = context.benchmark_with(detection_threshold="lrp").settings
+        fitted = fit_detection_thresholds(context, detector, settings)
+        optimal = detection_thresholds(context.raw_detections(detector, "id"), context.ground_truth("id"), settings)
         for label, name in enumerate(context.classes):
-            v, oracle = _defined(fitted[label]), _defined(best[label])
+            v, oracle = _defined(fitted[label]), _defined(optimal[label])
             gap = None if v is None or oracle is None else abs(v - oracle)
             yield Row((detector, name), (v, oracle, gap))
 
 
 def _defined(threshold: float) -> float | None:
+    """A threshold, or None if its class has none (NaN) or keeps everything (negative)."""
     return None if np.isnan(threshold) or threshold < 0 else float(threshold)
 
 
 def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
-    """The two thresholds of each class, of the chosen detector."""
-    from saod_ray.report import charts as drawn
+    """Both thresholds of each class, for the selected detector."""
+    from saod_ray.report import charts as report_charts
 
-    objects = context.objects("id").counts(np.arange(len(context.objects("id").image_ids))).tolist()
+    objects = context.ground_truth("id").counts(np.arange(len(context.ground_truth("id").image_ids))).tolist()
     count = dict(zip(context.classes, objects, strict=True))
     points: list[dict[str, Value | str]] = [
-        {"detector": row.heads[0], "class": row.heads[1], "v": row.values[0], "oracle": row.values[1]}
-        | {"objects": count[row.heads[1]]}
+        {"detector": row.headers[0], "class": row.headers[1], "v": row.values[0], "oracle": row.values[1]}
+        | {"objects": count[row.headers[1]]}
         for row in outcome.rows
         if None not in row.values
     ]
-    caption = "Detection thresholds by class: on val, and what is optimal on ID"
-    return {"oracle": drawn.oracle(points).properties(description=caption).to_dict()} if points else {}
+    caption = "Detection thresholds per class: fitted on val, and optimal on ID"
+    return {"oracle": report_charts.oracle(points).properties(description=caption).to_dict()} if points else {}
 
 
 EXPERIMENT = Experiment(
@@ -52,8 +53,8 @@ EXPERIMENT = Experiment(
     shows="Comparison of LRP-optimal thresholds obtained on val, as used by the self-aware detectors, and LRP-optimal "
     "thresholds obtained on ID as oracle thresholds.",
     needs="detections on val and id.",
-    heads=("detector", "class"),
-    columns=(Column("v on val", ""), Column("v on ID", ""), Column("difference", "", rising=False)),
+    headers=("detector", "class"),
+    columns=(Column("v on val", ""), Column("v on ID", ""), Column("difference", "", higher_is_better=False)),
     rows=rows,
     charts=charts,
 )

@@ -1,10 +1,10 @@
-"""Entropy as the uncertainty of detectors whose classes have a sigmoid each."""
+"""Tab. A.9: ways to compute the entropy of detectors with one sigmoid per class."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -12,13 +12,13 @@ KINDS = {"average": "avg-entropy", "max class": "max-class-entropy", "categorica
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row a sigmoid-based detector."""
-    chosen = [name for name in context.detectors if set(KINDS.values()) <= set(context.kinds(name))]
-    for detector in chosen:
+    """One row per sigmoid-based detector."""
+    sigmoid_based = [name for name in context.detectors if set(KINDS.values()) <= set(context.uncertainty_kinds(name))]
+    for detector in sigmoid_based:
         yield Row((detector,), tuple(context.auroc(detector, kind) for kind in KINDS.values()))
-    others = [name for name in context.detectors if name not in chosen]
-    if others:
-        yield Remark(f"{some(others, 9)}: not sigmoid-based, or imported without these entropies.")
+    unsuitable = [name for name in context.detectors if name not in sigmoid_based]
+    if unsuitable:
+        yield Remark(f"{join_truncated(unsuitable, 9)}: not sigmoid-based, or imported without these entropies.")
 
 
 EXPERIMENT = Experiment(
@@ -27,6 +27,6 @@ EXPERIMENT = Experiment(
     shows="AUROC values for different variations of computing entropy as the uncertainty for sigmoid-based detectors: "
     "the average over the classes, of the maximum-scoring class, and of the categorical distribution after softmax.",
     needs="detections of a sigmoid-based detector (rs-rcnn, atss, d-detr) on id and ood.",
-    columns=tuple(Column(title, "%", rising=True) for title in KINDS),
+    columns=tuple(Column(title, "%", higher_is_better=True) for title in KINDS),
     rows=rows,
 )

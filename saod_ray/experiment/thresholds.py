@@ -25,52 +25,55 @@ METRICS = {
 def image_thresholds(context: ExperimentContext, detector: str) -> list[float]:
     """Quantiles of the uncertainty of ID and OOD images, from the smallest value to the largest.
 
-    Each step accepts about as many images more, whatever the uncertainty's scale.
+    Each step accepts about the same number of additional images, whatever the scale of the uncertainty.
     """
-    there = [context.uncertainty(detector, split)[1] for split in ("id", "ood") if context.has(detector, split)]
-    values = np.concatenate(there)
-    known = values[values != NO_DETECTION]
-    return [float(u) for u in np.quantile(known, np.linspace(0, 1, STEPS))] if len(known) else []
+    per_split = [
+        context.uncertainty(detector, split)[1] for split in ("id", "ood") if context.has_split(detector, split)
+    ]
+    values = np.concatenate(per_split)
+    detected = values[values != NO_DETECTION]
+    return [float(u) for u in np.quantile(detected, np.linspace(0, 1, STEPS))] if len(detected) else []
 
 
 def detection_thresholds() -> list[float]:
-    """Evenly from 0 to 1."""
+    """`STEPS` evenly spaced values from 0 to 1."""
     return [k / (STEPS - 1) for k in range(STEPS)]
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """For each detector the values of u with its fitted v, then those of v with its fitted u."""
-    chosen, lacking = with_splits(context, context.detectors, *context.benchmark.fitted_on(), "id")
-    yield from lacking
-    for detector in chosen:
+    """Per detector, the values of u with the fitted v, then the values of v with the fitted u."""
+    detectors, remarks = with_splits(context, context.detectors, *context.benchmark.fit_splits(), "id")
+    yield from remarks
+    for detector in detectors:
         values = image_thresholds(context, detector)
-        for k, (u, found) in enumerate(zip(values, over_image_thresholds(context, detector, values), strict=True)):
-            yield _row((detector, "u", f"{100 * k / (STEPS - 1):.0f} %"), u, found)
+        results = over_image_thresholds(context, detector, values)
+        for k, (u, result) in enumerate(zip(values, results, strict=True)):
+            yield _row((detector, "u", f"{100 * k / (STEPS - 1):.0f} %"), u, result)
         values = detection_thresholds()
-        for v, found in zip(values, over_detection_thresholds(context, detector, values), strict=True):
-            yield _row((detector, "v", f"{v:.2f}"), v, found)
+        for v, result in zip(values, over_detection_thresholds(context, detector, values), strict=True):
+            yield _row((detector, "v", f"{v:.2f}"), v, result)
 
 
-def _row(heads: tuple[str, ...], at: float, found: SweepResult) -> Row:
-    return Row(heads, (at, *(getattr(found, name) for name in METRICS.values())))
+def _row(headers: tuple[str, ...], threshold: float, result: SweepResult) -> Row:
+    return Row(headers, (threshold, *(getattr(result, name) for name in METRICS.values())))
 
 
 def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
-    """A chart over u and one over v, of the chosen detector."""
-    from saod_ray.report import charts as drawn
+    """One chart over u and one over v, for the selected detector."""
+    from saod_ray.report import charts as report_charts
 
     titles = {"u": "image-level uncertainty threshold", "v": "detection confidence threshold"}
-    out = {}
+    specs = {}
     for name, title in titles.items():
         points = [
-            {"detector": row.heads[0], "x": row.values[0], "figure": figure, "value": value}
+            {"detector": row.headers[0], "x": row.values[0], "metric": metric, "value": value}
             for row in outcome.rows
-            if row.heads[1] == name
-            for figure, value in zip(METRICS, row.values[1:], strict=True)
+            if row.headers[1] == name
+            for metric, value in zip(METRICS, row.values[1:], strict=True)
         ]
-        chart = drawn.curves(points, title, list(METRICS))
-        out[f"thresholds-{name}"] = chart.properties(description=f"The effect of the {title}").to_dict()
-    return out
+        chart = report_charts.curves(points, title, list(METRICS))
+        specs[f"thresholds-{name}"] = chart.properties(description=f"The effect of the {title}").to_dict()
+    return specs
 
 
 EXPERIMENT = Experiment(
@@ -80,9 +83,9 @@ EXPERIMENT = Experiment(
         "The effect of image- and detection-level thresholds. For the sake of analysis simplicity, a single confidence "
         "score threshold v is used instead of the class-wise approach when v varies."
     ),
-    needs="detections on val, pseudo-ood and id; DAQ also those on ood and on the corrupted images.",
-    heads=("detector", "threshold", "step"),
-    columns=(Column("value", ""), *(Column(title, rising=title in ("DAQ", "BA")) for title in METRICS)),
+    needs="detections on val, pseudo-ood and id; for DAQ, also on ood and on the corrupted images.",
+    headers=("detector", "threshold", "step"),
+    columns=(Column("value", ""), *(Column(title, higher_is_better=title in ("DAQ", "BA")) for title in METRICS)),
     rows=rows,
     charts=charts,
 )

@@ -1,8 +1,8 @@
-"""Tab. A.13 and Fig. 5(a): dummy detections up to k an image make val's figures look calibrated.
+"""Tab. A.13 and Fig. 5(a): dummy detections, up to k per image, make the results on val look calibrated.
 
-A dummy scores 0, has a class at random and overlaps nothing, so it is a false positive in the first bin that changes
-no other detection's match: the detections are matched once, and dummies are counted. AP is that of the detections
-alone by Theorem 1 (tests/score/test_theorem.py holds the AP code to it).
+A dummy has score 0 and a random class and overlaps nothing. It is a false positive in the first bin and changes no
+other match, so the detections are matched once and dummies are only counted. By Theorem 1 dummies do not change AP
+(tests/score/test_theorem.py checks that for the AP code).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Experiment, Outcome, Remark, Row, Spec
-from saod_ray.experiment.sweep import FIG_5, drawn_over_steps, with_splits
+from saod_ray.experiment.sweep import FIG_5, step_charts, with_splits
 from saod_ray.score.daq import quality
 from saod_ray.score.evaluation import evaluate
 from saod_ray.score.matching import TOP
@@ -27,49 +27,50 @@ SEED = 0
 
 
 def dummy_classes(images: int, classes: int) -> Array:
-    """The classes of each image's dummies, most of which stay unused: those up to 100 begin those up to 300."""
+    """The classes of each image's dummies: (images, max k) int32. A smaller k uses the first ones of each row."""
     return np.random.default_rng(SEED).integers(0, classes, (images, max(FILLED)), dtype=np.int32)
 
 
 def counted_dummies(split: SplitDetections, classes: int, k: int) -> Array:
-    """How many dummies of each class count when all images are filled up to k detections.
+    """The number of dummies per class, (classes,) int64, if all images are filled up to k detections.
 
-    As everywhere, no more than the first `TOP` detections of an image and class do.
+    As in all metrics, only the first `TOP` detections of an image and class count.
     """
     count = np.diff(split.offsets)
     image = np.arange(len(count))
     used = np.arange(max(FILLED)) < k - count[:, None]
-    drawn = (dummy_classes(len(count), classes) + classes * image[:, None])[used]
-    there = np.bincount(np.repeat(image, count) * classes + split.label, minlength=len(count) * classes)
-    dummies = np.bincount(drawn, minlength=len(there))
-    return np.minimum(dummies, np.maximum(TOP - there, 0)).reshape(-1, classes).sum(axis=0)
+    cells = (dummy_classes(len(count), classes) + classes * image[:, None])[used]  # of image and class
+    detections = np.bincount(np.repeat(image, count) * classes + split.label, minlength=len(count) * classes)
+    dummies = np.bincount(cells, minlength=len(detections))
+    return np.minimum(dummies, np.maximum(TOP - detections, 0)).reshape(-1, classes).sum(axis=0)
 
 
 def with_dummies(sums: Statistics, dummies: Array) -> Statistics:
-    """The statistics with so many dummies a class: false positives in the first bin, whose scores add nothing."""
+    """The statistics with this many dummies per class, as false positives with score 0 in the first bin."""
     bin_count = sums.bin_count.copy()
     bin_count[:, 0] += dummies
     return replace(sums, fp=sums.fp + dummies, bin_count=bin_count)
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row a detector as it is, and one for each k."""
-    objects, settings = context.objects("val"), context.settings
-    chosen, lacking = with_splits(context, context.detectors, "val")
-    yield from lacking
-    for detector in chosen:
-        raw, ap = context.raw(detector, "val"), context.accuracy(detector, "val").ap
-        alone = evaluate("val", raw, objects, settings).sums().statistics()
+    """One row per detector without dummies, and one per k."""
+    objects, settings = context.ground_truth("val"), context.settings
+    detectors, remarks = with_splits(context, context.detectors, "val")
+    yield from remarks
+    for detector in detectors:
+        raw, ap = context.raw_detections(detector, "val"), context.accuracy(detector, "val").ap
+        without_dummies = evaluate("val", raw, objects, settings).sums().statistics()
         for k in (0, *FILLED):
-            found = quality(with_dummies(alone, counted_dummies(raw, objects.classes, k)), settings)
-            many = float(np.maximum(np.diff(raw.offsets), k).mean())
-            yield Row((detector, f"up to {k}" if k else "none"), (many, found.laece, ap, found.lrp))
+            dummies = counted_dummies(raw, objects.classes, k)
+            on_val = quality(with_dummies(without_dummies, dummies), settings)
+            per_image = float(np.maximum(np.diff(raw.offsets), k).mean())
+            yield Row((detector, f"up to {k}" if k else "none"), (per_image, on_val.laece, ap, on_val.lrp))
 
 
 def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
-    """Fig. 5(a) of the chosen detector."""
+    """Fig. 5(a) for the selected detector."""
     caption = "Dummy detections decrease LaECE artificially with no effect on AP; LRP penalizes them"
-    return drawn_over_steps(outcome, "dummy detections", caption)
+    return step_charts(outcome, "dummy detections", caption)
 
 
 EXPERIMENT = Experiment(
@@ -80,7 +81,7 @@ EXPERIMENT = Experiment(
         "dummy detections and requires the detections to be thresholded properly. The val set is used."
     ),
     needs="detections on val.",
-    heads=("detector", "dummy det."),
+    headers=("detector", "dummy det."),
     columns=FIG_5,
     rows=rows,
     charts=charts,

@@ -1,10 +1,10 @@
-"""Which uncertainty of a detection tells ID from OOD images best."""
+"""Tab. 3: which detection-level uncertainty separates ID from OOD images best."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from saod_ray.errors import some
+from saod_ray.errors import join_truncated
 from saod_ray.experiment.context import ExperimentContext
 from saod_ray.experiment.experiment import Column, Experiment, Remark, Row
 
@@ -19,15 +19,15 @@ KINDS = {
 
 
 def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
-    """A row a detector; an uncertainty that it does not have is undefined."""
+    """One row per detector; the value of an uncertainty that the detector lacks is undefined."""
     for detector in context.detectors:
-        there = context.kinds(detector)
-        values = [context.auroc(detector, kind) if kind in there else None for kind in KINDS.values()]
+        available = context.uncertainty_kinds(detector)
+        values = [context.auroc(detector, kind) if kind in available else None for kind in KINDS.values()]
         yield Row((detector,), tuple(values))
-    for kinds, why in ((("entropy", "ds"), "no entropy or DS"), (("determinant",), "no localisation uncertainty")):
-        without = [name for name in context.detectors if not set(kinds) <= set(context.kinds(name))]
-        if without:
-            yield Remark(f"{some(without, 9)}: {why} in the store.")
+    for kinds, reason in ((("entropy", "ds"), "no entropy or DS"), (("determinant",), "no localisation uncertainty")):
+        lacking = [name for name in context.detectors if not set(kinds) <= set(context.uncertainty_kinds(name))]
+        if lacking:
+            yield Remark(f"{join_truncated(lacking, 9)}: {reason} in the store.")
 
 
 EXPERIMENT = Experiment(
@@ -36,6 +36,6 @@ EXPERIMENT = Experiment(
     shows="AUROC scores of different detection-level uncertainty estimates: of the classification (entropy, "
     "Dempster-Shafer, 1 - score) and of the localisation (determinant, trace, entropy of the boxes' covariance).",
     needs="detections on id and ood; for the localisation, a probabilistic detector.",
-    columns=tuple(Column(title, "%", rising=True) for title in KINDS),
+    columns=tuple(Column(title, "%", higher_is_better=True) for title in KINDS),
     rows=rows,
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from saod_ray.predict.verdicts import Verdict
 from saod_ray.report.preview import COLOURS, PAPER
+from saod_ray.score.verdicts import Verdict
 
 SIDE = (
     480,
@@ -30,7 +30,7 @@ def drawn(pixels: np.ndarray, verdict: Verdict) -> bytes:
     sheet = Image.new("RGB", (max(picture.width, SIDE[0]), picture.height + STRIP), PAPER)
     sheet.paste(picture, (0, 0))
     words = ImageFont.load_default(13)
-    ImageDraw.Draw(sheet).text((6, picture.height + 4), verdict.said(), INKS[verdict.accepted], words)
+    ImageDraw.Draw(sheet).text((6, picture.height + 4), verdict.summary(), INKS[verdict.accepted], words)
     sink = io.BytesIO()
     sheet.save(sink, "JPEG", quality=QUALITY)
     return sink.getvalue()

@@ -17,8 +17,8 @@ from saod_ray.detect.outcomes import outcomes
 from saod_ray.detect.registry import Entry
 from saod_ray.errors import SaodError
 from saod_ray.predict.drawing import drawn
-from saod_ray.predict.verdicts import Verdict
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.score.verdicts import Verdict
 
 Image = str | Path | np.ndarray
 
@@ -60,7 +60,7 @@ class Setup:
         A TOML file is one that the caller names with `detector`: what the self-aware file names is looked up among the
         detectors that come with the package, so that it cannot name code to run.
         """
-        mine = aware._known()
+        mine = aware.require_identity()
         if use_case is not None and (named := UseCase.load(use_case).name) != mine.use_case:
             raise SaodError(
                 f"This self-aware detector is for the use case '{mine.use_case}', not '{named}': leave --use-case out, or "
@@ -83,7 +83,7 @@ class Setup:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        classes = self.aware._known().classes
+        classes = self.aware.require_identity().classes
         built = registry.build(self.entry, classes, self.weights, device, self.batch_size, threads=1)
         return Predictor(self.aware, built, self.batch_size)
 

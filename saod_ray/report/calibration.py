@@ -1,4 +1,4 @@
-"""Calibration on the ID images: reliability before and after, the calibrators as curves, and v beside the oracle's."""
+"""Calibration on the ID images: reliability before and after, calibrator curves, and oracle detection thresholds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from saod_ray.report.records import CalibrationTables, Curve
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.calibrators import Calibrator
 from saod_ray.score.evaluation import SplitEvaluation
+from saod_ray.score.fit import detection_thresholds
 from saod_ray.score.laece import laece, pooled_reliability, reliability
 from saod_ray.score.lrp import mean_of_defined
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections
 from saod_ray.score.statistics import Statistics
-from saod_ray.selfaware import SelfAware, detection_thresholds
 
 POINTS = 21  # of a calibrator's curve
 
 
-def tables(
+def calibration_tables(
     evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, self_aware: SelfAware
 ) -> CalibrationTables:
-    """Reliability before and after calibration by class and over all, LaECE before, curves, and oracle thresholds."""
+    """Reliability per class and over all classes, LaECE before calibration, curves, and oracle thresholds."""
     before = statistics_before(evaluation, benchmark)
     paper = benchmark.settings.conventions == "paper"
     fitted = zip(benchmark.classes, self_aware.calibrators, self_aware.detection_thresholds, strict=True)
@@ -36,12 +37,15 @@ def tables(
 
 
 def statistics_before(evaluation: SplitEvaluation, benchmark: Benchmark) -> Statistics:
-    """The same detections with their raw scores, matched by them: a line that falls reverses the order."""
+    """Statistics of the same detections, matched in the order of their raw scores.
+
+    They are matched again because a falling calibrator reverses the order of the scores.
+    """
     return evaluation.matched_raw(benchmark.store.description.severities).sums().statistics()
 
 
 def curve(function: Calibrator | None, v: float) -> Curve:
-    """A calibrator from its class's threshold up to 1; the identity where nothing is calibrated."""
+    """A calibrator between its class's threshold `v` and 1; the identity for a class without a calibrator."""
     if np.isnan(v):
         return Curve([], [])
     score = np.linspace(max(v, 0.0), 1.0, POINTS)
@@ -51,7 +55,7 @@ def curve(function: Calibrator | None, v: float) -> Curve:
 
 
 def _oracle(raw: SplitDetections, benchmark: Benchmark) -> dict[str, float | None]:
-    """The thresholds that would be LRP-optimal on the ID images themselves (Fig. A.16)."""
+    """Per class, the threshold that is LRP-optimal on the ID images themselves (Fig. A.16)."""
     if benchmark.settings.detection_threshold != "lrp":
         return {}
     optimal = detection_thresholds(raw, benchmark.objects["id"], benchmark.settings)

@@ -1,4 +1,4 @@
-"""Tables as data: what a template lays out, and what "copy as LaTeX" and "download CSV" read back from the page."""
+"""Tables as data. The page template, the LaTeX export and the CSV export all read these types."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ ABSENT = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, the value behind it, and remarks below it, a line each."""
+    """The displayed text, the value at full precision, and notes that are shown below the text, one per line."""
 
     text: str
     value: float | str | None = None
-    best: bool = False
+    is_best: bool = False
     notes: tuple[str, ...] = ()
-    is_head: bool = False
+    is_header: bool = False
     is_number: bool = False
 
 
 @dataclass(frozen=True)
-class Head:
-    """A column's title and a sentence that explains it."""
+class Header:
+    """A column's title, and a sentence that explains it."""
 
     title: str
-    about: str = ""
+    description: str = ""
     is_number: bool = True
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of the page; `name` is unique in it."""
+    """A table of the report; `name` is unique within the page."""
 
     name: str
     caption: str
-    heads: list[Head]
+    headers: list[Header]
     rows: list[list[Cell]] = field(default_factory=list)
 
 
-def words(text: object, is_head: bool = False) -> Cell:
-    """A cell of text."""
-    return Cell(str(text), str(text), is_head=is_head)
+def text_cell(text: object, *, is_header: bool = False) -> Cell:
+    """A cell of text; `is_header` makes it the header of its row."""
+    return Cell(str(text), str(text), is_header=is_header)
 
 
-def count(value: int | None) -> Cell:
-    """A whole number."""
+def count_cell(value: int | None) -> Cell:
+    """An integer with thousands separators."""
     return Cell(ABSENT if value is None else f"{value:,}", value, is_number=True)
 
 
-def percent(value: float | None, best: bool = False, notes: tuple[str, ...] = ()) -> Cell:
-    """A fraction shown in percent; the value keeps its full precision.
+def percent_cell(value: float | None, *, is_best: bool = False, notes: tuple[str, ...] = ()) -> Cell:
+    """A fraction displayed in percent; the value keeps its full precision.
 
-    >>> percent(0.12345).text, percent(None).text
+    >>> percent_cell(0.12345).text, percent_cell(None).text
     ('12.35', '–')
     """
-    return Cell(ABSENT if value is None else f"{100 * value:.2f}", value, best, notes, is_number=True)
+    return Cell(ABSENT if value is None else f"{100 * value:.2f}", value, is_best, notes, is_number=True)
 
 
-def number(value: float | None, digits: int = 4) -> Cell:
-    """A number that is no share."""
+def number_cell(value: float | None, digits: int = 4) -> Cell:
+    """A number displayed as it is, with `digits` significant digits."""
     return Cell(ABSENT if value is None else f"{value:.{digits}g}", value, is_number=True)
 
 
 def metric_cell(metric: Metric, value: float | None) -> Cell:
-    """A metric's value in its unit."""
-    return percent(value) if metric.unit == "%" else number(value)
+    """The value of a metric, displayed in the metric's unit."""
+    return percent_cell(value) if metric.unit == "%" else number_cell(value)
 
 
 def metric_sheet(
@@ -78,31 +78,31 @@ def metric_sheet(
     detectors: Mapping[str, DetectorResult],
     paper: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Sheet:
-    """One row per detector, one column per metric, the best in bold, the paper's value below where there is one.
+    """One row per detector and one column per metric; the best value of a column is bold.
 
-    `paper` has the paper's values in percent, by detector and name of the metric.
+    `paper` has the paper's values in percent, by detector and metric name; they are shown below the computed ones.
     """
-    heads = [Head("detector", is_number=False)]
-    heads += [Head(f"{metric.title} {metric.arrow}") for metric in metrics]
+    headers = [Header("detector", is_number=False)]
+    headers += [Header(f"{metric.title} {metric.arrow}") for metric in metrics]
     best = {metric.name: metric.best(list(detectors.values())) for metric in metrics}
     rows = []
     for detector, result in detectors.items():
-        row = [words(detector, is_head=True)]
+        row = [text_cell(detector, is_header=True)]
         for metric in metrics:
             value = metric.value(result)
-            notes = beside_paper(value, (paper or {}).get(detector, {}).get(metric.name))
+            notes = paper_note(value, (paper or {}).get(detector, {}).get(metric.name))
             is_best = value is not None and value == best[metric.name]
-            row.append(replace(metric_cell(metric, value), best=is_best, notes=notes))
+            row.append(replace(metric_cell(metric, value), is_best=is_best, notes=notes))
         rows.append(row)
-    return Sheet(name, caption, heads, rows)
+    return Sheet(name, caption, headers, rows)
 
 
-def beside_paper(value: float | None, printed: float | None) -> tuple[str, ...]:
-    """The paper's value (in percent) and how far this one is from it.
+def paper_note(value: float | None, paper_value: float | None) -> tuple[str, ...]:
+    """A note with the paper's value (in percent) and the difference of `value` (a fraction) from it.
 
-    >>> beside_paper(0.412, 41.4)
+    >>> paper_note(0.412, 41.4)
     ('paper 41.4 (-0.2)',)
     """
-    if value is None or printed is None:
+    if value is None or paper_value is None:
         return ()
-    return (f"paper {printed:.1f} ({100 * value - printed:+.1f})",)
+    return (f"paper {paper_value:.1f} ({100 * value - paper_value:+.1f})",)

@@ -1,7 +1,7 @@
-"""The charts of a report as Altair charts over small tables.
+"""The report's charts as Altair charts over small tables.
 
-What a reader chooses (a detector, a class, a figure, a threshold) are parameters of the specification: the page sets
-them. Names that users gave occur as data alone, never in an expression.
+The reader's selections (detector, class, metric, threshold) are parameters of the specification, which the page sets.
+Names that users chose occur only as data, never in an expression.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import altair as alt
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart
 Row = Mapping[str, object]
-Rows = Sequence[Row]  # data of a chart
+Rows = Sequence[Row]  # the data of a chart
 Spec = dict[str, Any]  # a Vega-Lite specification: JSON
-# Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper, and two of Tol's; with other
-# numbers of colours and of dashes no two of many lines look the same
+# Okabe and Ito's colours without black and yellow, which vanish on dark and light backgrounds, and two of Tol's. There
+# are more colours than dashes, so that lines with the same colour differ in their dashes.
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#AA4499", "#44AA99"]
 DASHES = [[1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [10, 3], [4, 4], [1, 3]]
 INK, PALE, FIRST, SECOND = "currentColor", "#8a8f98", COLOURS[0], COLOURS[3]
@@ -25,16 +25,16 @@ IS_CHOSEN = "datum.detector === detector"
 
 
 class Choice(NamedTuple):
-    """What a reader has chosen: the parameters of all charts of a page. An empty class means all of them."""
+    """The reader's selections, which are parameters of every chart."""
 
     detector: str
     threshold: float | None
-    chosen: str = ""
-    figure: str = "lrp"
+    chosen: str = ""  # the selected class; empty for all classes. Charts in stores refer to it by this name
+    metric: str = "lrp"  # of the heat map
 
 
 def _data(rows: Rows) -> alt.InlineData:
-    """Inline data that layers share is written once."""
+    """Inline data; layers that share it write it once."""
     return alt.InlineData(values=list(rows))
 
 
@@ -56,20 +56,20 @@ def _unit(low: float = 0.0, high: float = 1.0) -> alt.Scale:
     return alt.Scale(domain=[low, high])
 
 
-def bars(rows: Rows, figures: list[str], detectors: list[str]) -> alt.Chart:
-    """Figures side by side, a bar a detector."""
+def bars(rows: Rows, metrics: list[str], detectors: list[str]) -> alt.Chart:
+    """Metrics side by side, with one bar per detector."""
     base = alt.Chart(_data(rows)).mark_bar(cornerRadiusEnd=2)
     return base.encode(
-        x=alt.X("figure:N", sort=figures, axis=alt.Axis(title=None, labelAngle=0)),
+        x=alt.X("metric:N", sort=metrics, axis=alt.Axis(title=None, labelAngle=0)),
         xOffset=alt.XOffset("detector:N", sort=detectors),
         y=alt.Y("value:Q", scale=_unit(), axis=_percent_axis()),
         color=_colour(detectors),
-        tooltip=["detector:N", "figure:N", alt.Tooltip("value:Q", format=".2%")],
+        tooltip=["detector:N", "metric:N", alt.Tooltip("value:Q", format=".2%")],
     )
 
 
 def histogram(rows: Rows, accuracy: Rows, splits: list[str]) -> Chart:
-    """Of each split, the share of images in each bin of uncertainty, AP over the bins, and the threshold."""
+    """Per split: the share of images in each bin of uncertainty, AP per bin, and the image threshold."""
     x = alt.X("low:Q", bin="binned", title="image-level uncertainty", axis=alt.Axis(format=".2~f", tickCount=6))
     tips = ["split:N", alt.Tooltip("low:Q", format=".2f"), alt.Tooltip("high:Q", format=".2f")]
     base = alt.Chart().transform_filter(IS_CHOSEN)
@@ -97,7 +97,7 @@ def histogram(rows: Rows, accuracy: Rows, splits: list[str]) -> Chart:
 
 
 def roc(rows: Rows, names: list[str], field: str) -> Chart:
-    """ROC curves by detector, or by OOD subset of the chosen detector."""
+    """ROC curves per detector, or per OOD subset of the selected detector."""
     base = alt.Chart(_data(rows))
     if field == "subset":
         base = base.transform_filter(IS_CHOSEN)
@@ -118,24 +118,24 @@ def _diagonal() -> alt.Chart:
     return corner.mark_line(stroke=PALE, strokeDash=[3, 3], strokeWidth=1).encode(x="x:Q", y="y:Q")
 
 
-def severity(rows: Rows, figure: str, title: str, detectors: list[str]) -> alt.Chart:
-    """A figure over severity, a line a detector."""
+def severity(rows: Rows, metric: str, title: str, detectors: list[str]) -> alt.Chart:
+    """A metric over severity, with one line per detector."""
     return (
         alt.Chart(_data(rows))
         .mark_line(point=alt.OverlayMarkDef(size=40), strokeWidth=2)
         .encode(
-            x=alt.X("severity:O", title="severity (0: as they are)", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y(f"{figure}:Q", scale=_unit(), axis=_percent_axis(title)),
+            x=alt.X("severity:O", title="severity (0: uncorrupted)", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y(f"{metric}:Q", scale=_unit(), axis=_percent_axis(title)),
             color=_colour(detectors),
             strokeDash=_dash(detectors),
-            tooltip=["detector:N", "severity:O", alt.Tooltip(f"{figure}:Q", format=".2%", title=title)],
+            tooltip=["detector:N", "severity:O", alt.Tooltip(f"{metric}:Q", format=".2%", title=title)],
         )
     )
 
 
 def heat_map(rows: Rows) -> Chart:
-    """Corruption by severity for the chosen detector and figure."""
-    base = alt.Chart(_data(rows)).transform_filter(IS_CHOSEN).transform_calculate(value="datum[figure]")
+    """The selected metric per corruption and severity, for the selected detector."""
+    base = alt.Chart(_data(rows)).transform_filter(IS_CHOSEN).transform_calculate(value="datum[metric]")
     base = base.transform_filter("isValid(datum.value)").encode(
         x=alt.X("severity:O", title="severity", axis=alt.Axis(labelAngle=0, orient="top")),
         y=alt.Y("corruption:N", title=None, axis=alt.Axis(labelLimit=140)),
@@ -188,7 +188,7 @@ def reliability(rows: Rows, bins: int, title: str) -> Chart:
 
 
 def calibrators(rows: Rows) -> Chart:
-    """The calibrators of the chosen detector, the chosen class in front; rows hold lists of thousandths."""
+    """The calibrators of the selected detector, the selected class on top; rows hold lists of thousandths."""
     base = (
         alt.Chart(_data(rows))
         .transform_filter(IS_CHOSEN)
@@ -199,16 +199,16 @@ def calibrators(rows: Rows) -> Chart:
     x = alt.X("raw:Q", title="raw score", scale=_unit(), axis=axis)
     y = alt.Y("calibrated:Q", title="calibrated score", scale=_unit(), axis=axis)
     thin = base.mark_line(stroke=PALE, strokeWidth=1.2, opacity=0.8)
-    front = base.transform_filter("datum.class === chosen").mark_line(stroke=SECOND, strokeWidth=3)
+    selected = base.transform_filter("datum.class === chosen").mark_line(stroke=SECOND, strokeWidth=3)
     return alt.layer(
         _diagonal(),
         thin.encode(x=x, y=y, detail="class:N", tooltip=["class:N"]),
-        front.encode(x="raw:Q", y="calibrated:Q", tooltip=["class:N"]),
+        selected.encode(x="raw:Q", y="calibrated:Q", tooltip=["class:N"]),
     )
 
 
 def oracle(rows: Rows) -> Chart:
-    """v per class, fitted on val, against what would be optimal on ID."""
+    """Per class, the threshold v fitted on val against the LRP-optimal one on ID."""
     base = alt.Chart(_data(rows)).transform_filter(IS_CHOSEN)
     axis = alt.Axis(format=".1f", tickCount=6)
     dots = base.mark_point(filled=True, color=FIRST, opacity=0.85).encode(
@@ -220,25 +220,25 @@ def oracle(rows: Rows) -> Chart:
     return alt.layer(_diagonal(), dots)
 
 
-def curves(rows: Rows, title: str, figures: list[str], steps: list[str] | None = None) -> Chart:
-    """Figures of the chosen detector over a setting `x`: a number, or one of `steps`.
+def curves(rows: Rows, title: str, metrics: list[str], steps: list[str] | None = None) -> Chart:
+    """Metrics of the selected detector over a setting `x`: a number, or one of `steps`.
 
-    With steps, bars behind the lines show `many`, detections an image, on an axis of their own at the right.
+    With steps, bars behind the lines show the detections per image, with their own axis on the right.
     """
     data, base = _data(_by_line(rows)), alt.Chart().transform_filter(IS_CHOSEN)
     x = alt.X("x:O", sort=steps, title=title, axis=alt.Axis(labelAngle=0)) if steps else alt.X("x:Q", title=title)
     lines = (
-        base.transform_filter("isValid(datum.figure)")
+        base.transform_filter("isValid(datum.metric)")
         .transform_flatten(["x", "value"])
         .transform_filter("isValid(datum.value)")
         .mark_line(point=alt.OverlayMarkDef(size=25), strokeWidth=2)
         .encode(
             x=x,
             y=alt.Y("value:Q", scale=_unit(), axis=_percent_axis()),
-            color=_colour(figures, "figure"),
-            strokeDash=_dash(figures, "figure"),
+            color=_colour(metrics, "metric"),
+            strokeDash=_dash(metrics, "metric"),
             tooltip=[
-                "figure:N",
+                "metric:N",
                 alt.Tooltip("x:Q" if steps is None else "x:N", title=title),
                 alt.Tooltip("value:Q", format=".2%"),
             ],
@@ -246,20 +246,20 @@ def curves(rows: Rows, title: str, figures: list[str], steps: list[str] | None =
     )
     if not steps:
         return alt.layer(lines, data=data)
-    axis = alt.Axis(title="detections an image", orient="right", grid=False)
-    tips = [alt.Tooltip("x:N", title=title), alt.Tooltip("many:Q", format=".1f", title="detections an image")]
-    bars = base.transform_filter("!isValid(datum.figure)").transform_flatten(["x", "many"])
-    bars = bars.transform_filter("isValid(datum.many)").mark_bar(fill=PALE, opacity=0.35)
-    columns = bars.encode(x=x, y=alt.Y("many:Q", axis=axis), tooltip=tips)
+    axis = alt.Axis(title="detections per image", orient="right", grid=False)
+    tips = [alt.Tooltip("x:N", title=title), alt.Tooltip("per_image:Q", format=".1f", title="detections per image")]
+    bars = base.transform_filter("!isValid(datum.metric)").transform_flatten(["x", "per_image"])
+    bars = bars.transform_filter("isValid(datum.per_image)").mark_bar(fill=PALE, opacity=0.35)
+    columns = bars.encode(x=x, y=alt.Y("per_image:Q", axis=axis), tooltip=tips)
     return alt.layer(columns, lines, data=data).resolve_scale(y="independent")
 
 
 def _by_line(rows: Rows) -> Rows:
-    """One record a line of a detector with lists of its points, which take a fraction of the room."""
+    """One record per line, with lists of its points: a fraction of the size of one record per point."""
     lines: dict[tuple[object, object], dict[str, Any]] = {}
     for row in rows:
-        heads: dict[str, Any] = {key: row[key] for key in ("detector", "figure") if key in row}
-        line = lines.setdefault((row["detector"], row.get("figure", "")), heads)
-        for key in row.keys() - heads.keys():
+        identity: dict[str, Any] = {key: row[key] for key in ("detector", "metric") if key in row}
+        line = lines.setdefault((row["detector"], row.get("metric", "")), identity)
+        for key in row.keys() - identity.keys():
             line.setdefault(key, []).append(row[key])
     return list(lines.values())

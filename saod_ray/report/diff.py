@@ -1,4 +1,4 @@
-"""What changed between two stores of a use case, or between two detectors of a store, and how sure that is."""
+"""Differences between two stores of a use case, or between two detectors of a store, with intervals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from saod_ray.config import ScoreSettings
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.report.results import read_results, resampling
-from saod_ray.report.table import percent
+from saod_ray.report.table import format_percent
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Benchmark, Progress, Scored
+from saod_ray.score.benchmark import Benchmark, Progress, ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import MAIN, Metric
 from saod_ray.score.results import BootstrapRecord, Number, SplitCoverage
@@ -27,7 +27,7 @@ from saod_ray.store.units import RUN
 
 
 class Change(Struct, frozen=True):
-    """A metric on both sides; the difference is b − a, and has an interval where there are resamples."""
+    """A metric on both sides. The difference is b − a; it has an interval if there are resamples."""
 
     a: Number
     b: Number
@@ -36,7 +36,7 @@ class Change(Struct, frozen=True):
 
 
 class PairDiff(Struct, frozen=True):
-    """Two detectors: changes by name of the metric, and what else differs, by split."""
+    """Two detectors: changes by metric name, and differing fingerprints and coverage by split, as (a, b)."""
 
     a: str
     b: str
@@ -46,14 +46,14 @@ class PairDiff(Struct, frozen=True):
 
 
 class OnlyIn(Struct, frozen=True):
-    """Detectors that one side alone has."""
+    """Detectors that only one side has."""
 
     a: list[str]
     b: list[str]
 
 
 class StoreDiff(Struct, frozen=True, kw_only=True):
-    """What `saod-ray diff` says; `settings` has those that differ."""
+    """The outcome of `saod-ray diff`. `settings` has the differing ones, as (a, b)."""
 
     use_case: str
     a: str
@@ -65,78 +65,90 @@ class StoreDiff(Struct, frozen=True, kw_only=True):
     format: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON value that `--json` prints: changes are nested as the metrics are in results.json."""
+        """The JSON value that `--json` prints; changes are nested like the metrics of results.json."""
         value: dict[str, Any] = msgspec.to_builtins(self)
         for pair in value["pairs"]:
             pair["figures"] = {}
             for name, change in pair.pop("changes").items():
                 *folders, leaf = name.split(".")
-                place = pair["figures"]
+                parent = pair["figures"]
                 for folder in folders:
-                    place = place.setdefault(folder, {})
-                place[leaf] = change
+                    parent = parent.setdefault(folder, {})
+                parent[leaf] = change
         return value
 
 
 @dataclass(frozen=True)
-class Side:
-    """A store with some of its detectors scored, under the settings that it was last scored with."""
+class DiffSide:
+    """A store with some of its detectors scored, under the settings of its results.json."""
 
     store: Store
     settings: ScoreSettings
-    scored: dict[str, Scored]
+    scored: dict[str, ScoredDetector]
 
     @classmethod
-    def of(cls, store: Store, names: list[str], partial: bool, resamples: Bootstrap | None, progress: Progress) -> Side:
-        """Score them, from the store's cache as far as that goes."""
+    def from_store(
+        cls,
+        store: Store,
+        detectors: list[str],
+        *,
+        partial: bool,
+        resamples: Bootstrap | None = None,
+        progress: Progress | None = None,
+    ) -> DiffSide:
+        """Score the detectors, reusing the store's cache."""
         settings = last_settings(store)
         benchmark = Benchmark(store, settings, partial, resamples)
-        return cls(benchmark.store, settings, benchmark.score(names, progress))
+        return cls(benchmark.store, settings, benchmark.score(detectors, progress))
 
 
 def last_settings(store: Store) -> ScoreSettings:
-    """The settings in the store's results.json; the defaults where it was not scored yet."""
+    """The settings of the store's results.json, or the defaults if the store has none."""
     if not store.folder.exists(FILE):
         return ScoreSettings()
-    return ScoreSettings.of(**msgspec.to_builtins(read_results(store).settings))
+    return ScoreSettings.from_options(**msgspec.to_builtins(read_results(store).settings))
 
 
-def refuse_strangers(a: Store, b: Store) -> None:
-    """Refuse stores whose figures are of different images or objects."""
-    mine, theirs = a.description, b.description
-    if (mine.name, mine.version) != (theirs.name, theirs.version):
+def refuse_incomparable(a: Store, b: Store) -> None:
+    """Raise `SaodError` if the metrics of two stores are about different images or objects."""
+    ours, theirs = a.description, b.description
+    if (ours.name, ours.version) != (theirs.name, theirs.version):
         raise SaodError(
-            f"{a.uri} is of '{mine.name}' version {mine.version} and {b.uri} of '{theirs.name}' version "
+            f"{a.uri} is of '{ours.name}' version {ours.version} and {b.uri} of '{theirs.name}' version "
             f"{theirs.version}: compare stores of one use case."
         )
-    other = [source for source in mine.manifests if mine.manifests[source] != theirs.manifests.get(source)]
-    other += [what for what in ("classes", "severities", "subsets") if getattr(mine, what) != getattr(theirs, what)]
-    if other:
+    differing = [source for source in ours.manifests if ours.manifests[source] != theirs.manifests.get(source)]
+    differing += [key for key in ("classes", "severities", "subsets") if getattr(ours, key) != getattr(theirs, key)]
+    if differing:
         raise SaodError(
-            f"{a.uri} and {b.uri} are both of '{mine.name}', but differ in {some(other)}: compare stores that were made "
-            "with the same data."
+            f"{a.uri} and {b.uri} are both of '{ours.name}', but differ in {join_truncated(differing)}: compare stores that were "
+            "made with the same data."
         )
 
 
-def pairs_of(a: Store, b: Store, wanted: Sequence[str] | None) -> list[tuple[str, str]]:
-    """The detectors to compare: by name in two stores, and two that are named in one."""
+def detector_pairs(a: Store, b: Store, names: Sequence[str] | None) -> list[tuple[str, str]]:
+    """The detectors to compare: those with the same name in two stores, or the two named ones of one store.
+
+    Raises:
+        SaodError: There is nothing to compare.
+    """
     if a.uri == b.uri:
-        if wanted is None or len(wanted) != 2 or wanted[0] == wanted[1]:
-            raise SaodError("Within one store two detectors are compared: name them with --detectors A,B.")
-        a.choose(wanted)
-        return [(wanted[0], wanted[1])]
-    mine, theirs = a.choose(wanted), b.choose(wanted)
-    both = [name for name in mine if name in theirs]
-    if not both:
+        if names is None or len(names) != 2 or names[0] == names[1]:
+            raise SaodError("A store is compared with itself by two of its detectors: name them with --detectors A,B.")
+        a.choose(names)
+        return [(names[0], names[1])]
+    ours, theirs = a.choose(names), b.choose(names)
+    shared = [name for name in ours if name in theirs]
+    if not shared:
         raise SaodError(
-            f"{a.uri} has {some(mine)} and {b.uri} has {some(theirs)}, none of them both: import a detector that the "
-            "other store has."
+            f"{a.uri} has {join_truncated(ours)} and {b.uri} has {join_truncated(theirs)}, so no detector is in both stores: import a "
+            "detector that the other store has."
         )
-    return [(name, name) for name in both]
+    return [(name, name) for name in shared]
 
 
-def compared(a: Side, b: Side, pairs: list[tuple[str, str]], resamples: Bootstrap | None) -> StoreDiff:
-    """Every metric of the result table on both sides, and what else differs; differences are b − a."""
+def compare(a: DiffSide, b: DiffSide, pairs: list[tuple[str, str]], resamples: Bootstrap | None) -> StoreDiff:
+    """Compare every metric of the result table, settings, fingerprints and coverage; differences are b − a."""
     ours, theirs = (side.settings.model_dump(mode="json") for side in (a, b))
     names = set(a.store.detectors()), set(b.store.detectors())
     return StoreDiff(
@@ -150,60 +162,60 @@ def compared(a: Side, b: Side, pairs: list[tuple[str, str]], resamples: Bootstra
     )
 
 
-def _pair(a: Side, b: Side, first: str, second: str) -> PairDiff:
+def _pair(a: DiffSide, b: DiffSide, first: str, second: str) -> PairDiff:
     ours, theirs = a.scored[first], b.scored[second]
     splits = a.store.splits
-    origins = {split: (_made_from(a.store, first, split), _made_from(b.store, second, split)) for split in splits}
-    covered = {split: (ours.result.coverage[split], theirs.result.coverage[split]) for split in splits}
+    origins = {split: (_origins(a.store, first, split), _origins(b.store, second, split)) for split in splits}
+    coverage = {split: (ours.result.coverage[split], theirs.result.coverage[split]) for split in splits}
     return PairDiff(
         first,
         second,
         {metric.name: _change(ours, theirs, metric) for metric in MAIN},
-        {split: both for split, both in origins.items() if both[0] != both[1]},
-        {split: both for split, both in covered.items() if both[0] != both[1]},
+        {split: sides for split, sides in origins.items() if sides[0] != sides[1]},
+        {split: sides for split, sides in coverage.items() if sides[0] != sides[1]},
     )
 
 
-def _change(ours: Scored, theirs: Scored, metric: Metric) -> Change:
+def _change(ours: ScoredDetector, theirs: ScoredDetector, metric: Metric) -> Change:
     before, after = metric.value(ours.result), metric.value(theirs.result)
     if before is None or after is None:
         return Change(before, after)
     difference, interval = after - before, None
     if metric.name in bootstrap.RESAMPLED and ours.replicates is not None and theirs.replicates is not None:
-        # replicate r is the same resample on both sides
+        # a replicate uses the same resample on both sides
         column = bootstrap.RESAMPLED.index(metric.name)
         changes = theirs.replicates[:, column] - ours.replicates[:, column]
         interval = bootstrap.interval(changes, difference)
     return Change(before, after, difference, interval)
 
 
-def _made_from(store: Store, detector: str, split: str) -> list[str]:
-    """The fingerprints of what ran there, or the digests of what was imported."""
+def _origins(store: Store, detector: str, split: str) -> list[str]:
+    """The fingerprints of detectors that ran, and the digests of imported files."""
     origins = [page.origin for page in store.pages(detector, split)]
     return sorted({origin.file if origin.kind == RUN else origin.sha256 for origin in origins})
 
 
-# for people -------------------------------------------------------------------------------------------------------
+# terminal output ----------------------------------------------------------------------------------------------------
 
 
 def diff_table(pair: PairDiff, diff: StoreDiff) -> Table:
-    """One row per metric; a difference whose interval does not hold 0 is bold."""
+    """One row per metric; a difference whose interval excludes 0 is bold."""
     is_one_store = diff.a == diff.b
-    heads = [pair.a, pair.b] if is_one_store else ["a", "b"]
+    sides = [pair.a, pair.b] if is_one_store else ["a", "b"]
     title = diff.a if is_one_store else f"{pair.a}: a = {diff.a}, b = {diff.b}"
     table = Table(title=Text(f"{title}, in %", "italic"), title_justify="left", pad_edge=False, box=SIMPLE_HEAD)
-    table.add_column("figure")
-    for head in (*heads, "difference"):
-        table.add_column(Text(head), justify="right")
+    table.add_column("metric")
+    for header in (*sides, "difference"):
+        table.add_column(Text(header), justify="right")
     is_resampled = isinstance(diff.bootstrap, BootstrapRecord)
     if isinstance(diff.bootstrap, BootstrapRecord):
         table.add_column(f"{100 * diff.bootstrap.level:.0f} % interval", justify="right")
     for metric in MAIN:
         change = pair.changes[metric.name]
         ends = change.interval
-        is_certain = ends is not None and not ends[0] <= 0 <= ends[1]
-        cells = [Text(percent(change.a)), Text(percent(change.b))]
-        cells.append(Text(_signed(change.difference), "bold" if is_certain else ""))
+        is_significant = ends is not None and not ends[0] <= 0 <= ends[1]
+        cells = [Text(format_percent(change.a)), Text(format_percent(change.b))]
+        cells.append(Text(_signed(change.difference), "bold" if is_significant else ""))
         if is_resampled:
             cells.append(Text("" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}"))
         table.add_row(f"{metric.title}{metric.arrow}", *cells)
@@ -215,15 +227,15 @@ def _signed(value: float | None) -> str:
 
 
 def remarks(diff: StoreDiff) -> list[str]:
-    """What differs beside the metrics, one line each."""
+    """The differences beside the metrics, one line each."""
     lines = [f"setting {key}: {ours} and {theirs}" for key, (ours, theirs) in diff.settings.items()]
     if diff.a != diff.b:
         sides = ((diff.a, diff.only_in.a), (diff.b, diff.only_in.b))
-        lines += [f"only in {uri}: {some(names, 9)}" for uri, names in sides if names]
+        lines += [f"only in {uri}: {join_truncated(names, 9)}" for uri, names in sides if names]
     for pair in diff.pairs:
         name = pair.a if pair.a == pair.b else f"{pair.a} and {pair.b}"
         if pair.fingerprints:
-            lines.append(f"{name}: other fingerprints on {', '.join(pair.fingerprints)}")
+            lines.append(f"{name}: fingerprints differ on {', '.join(pair.fingerprints)}")
         for split, (ours, theirs) in pair.coverage.items():
             lines.append(f"{name}: coverage of {split}: {_coverage_change(ours, theirs)}")
     return lines or ["Nothing else differs."]
@@ -234,5 +246,5 @@ def _coverage_change(ours: SplitCoverage, theirs: SplitCoverage) -> str:
         {"images": side.images, "empty": side.empty, "failed": side.failed, "missing": side.missing_count}
         for side in (ours, theirs)
     ]
-    changed = [key for key in counts[0] if counts[0][key] != counts[1][key]]
-    return ", ".join(f"{counts[0][key]:,} and {counts[1][key]:,} {key}" for key in changed)
+    differing = [key for key in counts[0] if counts[0][key] != counts[1][key]]
+    return ", ".join(f"{counts[0][key]:,} and {counts[1][key]:,} {key}" for key in differing)

@@ -1,4 +1,4 @@
-"""What a report shows of experiments: a table, charts and words of each, made by whoever did them."""
+"""The experiments section of a report: a table, charts and text per experiment, provided by the caller."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from saod_ray.report.cells import Sheet
 from saod_ray.report.figures import Figure
 
-LONG = 50  # rows from which a table is left out where there are charts
+LONG = 50  # a table with so many rows is omitted if the experiment has charts
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment."""
+    """One experiment of the report."""
 
     name: str
     title: str
@@ -22,19 +22,19 @@ class Section:
     figures: dict[str, Figure] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
-    def is_drawn_only(self) -> bool:
-        """Whether the charts say it all: a table that long would be a large part of the page."""
+    def omits_table(self) -> bool:
+        """Whether only the charts are shown, because the table would take up too much of the page."""
         return bool(self.figures) and len(self.sheet.rows) >= LONG
 
 
 @dataclass(frozen=True)
 class Experiments:
-    """Those that the store's detections and the report's settings give, and the names of those made from others."""
+    """The up-to-date experiments of a store, and the names of those with other detectors, detections or settings."""
 
     sections: tuple[Section, ...] = ()
     stale: tuple[str, ...] = ()
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
-        """The charts of all of them."""
+        """The name and figure of every chart."""
         for section in self.sections:
             yield from section.figures.items()

@@ -1,4 +1,4 @@
-"""The report's figures as SVG and PDF and its tables as LaTeX, for a paper of one's own."""
+"""The report's figures as SVG and PDF files and its tables as LaTeX and CSV, for use in a publication."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import vl_convert
 
 from saod_ray.report.cells import Cell, Sheet
 from saod_ray.report.charts import IS_CHOSEN, Choice
 from saod_ray.report.data import ReportData
-from saod_ray.report.figures import Figure, figures, picture
+from saod_ray.report.figures import Figure, figures, render_svg
 
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -22,51 +21,51 @@ _TEX = {
 }  # fmt: skip
 
 
-def figure_files(gathered: ReportData, more: dict[str, Figure] | None = None) -> Iterator[tuple[str, bytes]]:
-    """Every chart (and more, unless they are of a name that is there) by file name.
+def figure_files(report_data: ReportData, extra: dict[str, Figure] | None = None) -> Iterator[tuple[str, bytes]]:
+    """The file name and content of every chart of the report, and of the `extra` ones with other names.
 
-    One of a single detector is drawn for each of them.
+    A chart of the selected detector is rendered once per detector.
     """
-    choices = [Choice(name, result.image_threshold) for name, result in gathered.results.ranked().items()]
-    for figure in {**(more or {}), **figures(gathered)}.values():
-        yield from files_of(figure, choices)
+    choices = [Choice(name, result.image_threshold) for name, result in report_data.results.ranked().items()]
+    for figure in {**(extra or {}), **figures(report_data)}.values():
+        yield from chart_files(figure, choices)
 
 
-def files_of(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, bytes]]:
-    """A chart as SVG and PDF by file name; one per choice where it shows the chosen detector."""
-    for suffix, svg in _drawn(figure, choices):
+def chart_files(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, bytes]]:
+    """The file name and content of a chart as SVG and PDF; once per choice if it shows the selected detector."""
+    for suffix, svg in _svgs(figure, choices):
         yield f"{figure.name}{suffix}.svg", svg.encode()
         yield f"{figure.name}{suffix}.pdf", vl_convert.svg_to_pdf(svg)
 
 
-def _drawn(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, str]]:
+def _svgs(figure: Figure, choices: Sequence[Choice]) -> Iterator[tuple[str, str]]:
     if IS_CHOSEN not in json.dumps(figure.spec):
         yield "", figure.svg
         return
     for choice in choices:
         values = {"detector": choice.detector, "threshold": choice.threshold}
         params = [{**param, "value": values.get(param["name"], param["value"])} for param in figure.spec["params"]]
-        yield f"-{choice.detector}", picture(figure.name, {**figure.spec, "params": params})
+        yield f"-{choice.detector}", render_svg(figure.name, {**figure.spec, "params": params})
 
 
 def table_files(sheets: Iterable[Sheet]) -> Iterator[tuple[str, bytes]]:
-    """The tables of numbers by file name."""
+    """The file name and LaTeX source of every table that has numbers."""
     for sheet in sheets:
         if any(cell.is_number for row in sheet.rows for cell in row):
             yield f"{sheet.name}.tex", latex(sheet).encode()
 
 
 def comma_separated(sheet: Sheet) -> str:
-    """A CSV table, every number at full precision and empty where it is undefined."""
+    """A CSV table. Numbers have full precision; undefined values are empty."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(_plain(head.title.removesuffix(" ↑").removesuffix(" ↓")) for head in sheet.heads)
+    writer.writerow(_plain(header.title.removesuffix(" ↑").removesuffix(" ↓")) for header in sheet.headers)
     writer.writerows([_plain(cell.value) for cell in row] for row in sheet.rows)
     return sink.getvalue()
 
 
-def _plain(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula.
+def _plain(value: object) -> object:
+    """A value that no spreadsheet interprets as a formula.
 
     >>> _plain("=1+1"), _plain("-x"), _plain(-0.5), _plain(None)
     ("'=1+1", "'-x", -0.5, '')
@@ -78,10 +77,10 @@ def _plain(value: Any) -> Any:
 
 def latex(sheet: Sheet) -> str:
     """A booktabs table, the best values in bold."""
-    kinds = "".join("r" if head.is_number else "l" for head in sheet.heads)
-    lines = [_line(_escaped(head.title) for head in sheet.heads), r"  \midrule"]
+    alignment = "".join("r" if header.is_number else "l" for header in sheet.headers)
+    lines = [_line(_escape(header.title) for header in sheet.headers), r"  \midrule"]
     lines += [_line(map(_cell, row)) for row in sheet.rows]
-    begin = [f"% {_escaped(sheet.caption)}", rf"\begin{{tabular}}{{{kinds}}}", r"  \toprule"]
+    begin = [f"% {_escape(sheet.caption)}", rf"\begin{{tabular}}{{{alignment}}}", r"  \toprule"]
     return "\n".join([*begin, *lines, r"  \bottomrule", r"\end{tabular}", ""])
 
 
@@ -90,14 +89,14 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = _escaped(cell.text)
-    return rf"\textbf{{{text}}}" if cell.best else text
+    text = _escape(cell.text)
+    return rf"\textbf{{{text}}}" if cell.is_best else text
 
 
-def _escaped(text: str) -> str:
-    r"""Text that LaTeX prints as it is.
+def _escape(text: str) -> str:
+    r"""Text with LaTeX's special characters escaped.
 
-    >>> print(_escaped("IDQ_T ↑ 5 %"))
+    >>> print(_escape("IDQ_T ↑ 5 %"))
     IDQ\_T $\uparrow$ 5 \%
     """
     return re.sub("[" + re.escape("".join(_TEX)) + "]", lambda mark: _TEX[mark[0]], " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""From gathered tables to figures: a Vega-Lite specification for the page, and the same as a picture without a script."""
+"""The report's figures: a Vega-Lite specification for the page, and an SVG of it for readers without scripts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import altair as alt
 import msgspec
@@ -19,13 +19,13 @@ from saod_ray.report.records import ShiftResult
 from saod_ray.score.metrics import built_in
 from saod_ray.score.results import BenchmarkResult, ReliabilityBins
 
-VEGA_LITE = "6.4"  # the version that Altair writes and the page carries
+VEGA_LITE = "6.4"  # the version that Altair writes and the page includes
 STATIC_WIDTH = 520
-DIGITS = 5  # of numbers in charts; tables have them all
+DIGITS = 5  # of numbers in charts; tables have full precision
 PARTS = built_in("ood.ba", "id.idq", "shift.idq", "daq")
 COMPONENTS = {"LRP": "lrp", "Loc": "lrp_loc", "FP": "lrp_fp", "FN": "lrp_fn"}
 CONFIG: Spec = {
-    "aria": False,  # a figure has one label; thousands of marks with one each help nobody
+    "aria": False,  # each figure has one label; labels on thousands of marks help nobody
     "background": None,
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -48,9 +48,18 @@ CONFIG: Spec = {
 }
 
 
+class ReportChart(NamedTuple):
+    """A chart of the report; one with a height (in pixels) fills its container's width."""
+
+    name: str
+    caption: str
+    chart: charts.Chart
+    height: int | None
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A chart by name: what it shows in words, its specification, and an SVG of how it looks at first."""
+    """A named chart: its caption, its specification, and an SVG of its initial state."""
 
     name: str
     caption: str
@@ -58,47 +67,48 @@ class Figure:
     svg: str
 
 
-def figures(gathered: ReportData) -> dict[str, Figure]:
-    """All figures there are data for, by name."""
-    start = chosen_first(gathered)
-    out = {}
-    for name, caption, chart, height in _charts(gathered):
-        spec = finished(chart.to_dict(), start, height)
-        out[name] = Figure(name, caption, spec, picture(name, spec))
-    return out
+def figures(report_data: ReportData) -> dict[str, Figure]:
+    """All figures that the report has data for, by name."""
+    choice = initial_choice(report_data)
+    rendered = {}
+    for name, caption, chart, height in _charts(report_data):
+        spec = apply_page_style(chart.to_dict(), choice, height)
+        rendered[name] = Figure(name, caption, spec, render_svg(name, spec))
+    return rendered
 
 
-def charts_by_name(gathered: ReportData) -> dict[str, tuple[charts.Chart, int | None]]:
-    """All charts there are data for by name, with their heights where they take the width of their place."""
-    return {name: (chart, height) for name, _, chart, height in _charts(gathered)}
+def charts_by_name(report_data: ReportData) -> dict[str, ReportChart]:
+    """All charts that the report has data for, by name."""
+    return {chart.name: chart for chart in _charts(report_data)}
 
 
-def standalone(chart: tuple[charts.Chart, int | None], gathered: ReportData, width: int) -> charts.Chart:
-    """A chart for a notebook: the page's choices are made, and its width is fixed."""
-    spec = finished(chart[0].to_dict(), chosen_first(gathered), chart[1])
-    if chart[1] is not None:
+def standalone(report_chart: ReportChart, report_data: ReportData, width: int) -> charts.Chart:
+    """A chart for a notebook, with the initial selections of the page and a fixed width in pixels."""
+    spec = apply_page_style(report_chart.chart.to_dict(), initial_choice(report_data), report_chart.height)
+    if report_chart.height is not None:
         spec["width"] = width
     spec["config"] = {**spec["config"], "background": "white"}
-    text = json.dumps(spec).replace(charts.INK, "black")  # a page's own colour of text is not known there
+    text = json.dumps(spec).replace(charts.INK, "black")  # a notebook has no current colour
     return cast("charts.Chart", alt.Chart.from_json(text))
 
 
-def chosen_first(gathered: ReportData) -> charts.Choice:
-    """What is chosen when the page opens: the best detector, all classes, LRP, the fitted threshold."""
-    first = next(iter(gathered.results.ranked()))
-    return charts.Choice(first, gathered.results[first].image_threshold)
+def initial_choice(report_data: ReportData) -> charts.Choice:
+    """The selections when the page opens: the best detector, all classes, LRP, the fitted threshold."""
+    first = next(iter(report_data.results.ranked()))
+    return charts.Choice(first, report_data.results[first].image_threshold)
 
 
-def finished(spec: Spec, start: charts.Choice, height: int | None) -> Spec:
-    """A specification with the page's look and choices; with a height it takes the width of its place."""
+def apply_page_style(spec: Spec, choice: charts.Choice, height: int | None) -> Spec:
+    """A specification with the page's style and selections; with a height it fills its container's width."""
     spec = {**spec, "config": CONFIG}
-    spec["params"] = [{"name": name, "value": value} for name, value in start._asdict().items()]
+    spec["params"] = [{"name": name, "value": value} for name, value in choice._asdict().items()]
     if height is not None:
         spec |= {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}}
     return _rounded(spec)
 
 
 def _rounded(value: Any) -> Any:
+    """A JSON value with its numbers rounded to `DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -106,49 +116,51 @@ def _rounded(value: Any) -> Any:
     return [_rounded(part) for part in value] if isinstance(value, list) else value
 
 
-def picture(name: str, spec: Spec) -> str:
-    """A specification drawn as SVG; its colour of text is that of the page it stands in."""
+def render_svg(name: str, spec: Spec) -> str:
+    """A specification rendered as SVG, whose text takes the colour of the surrounding page."""
     fixed = spec | {"width": STATIC_WIDTH} if spec.get("width") == "container" else spec
     svg: str = vl_convert.vegalite_to_svg(fixed, vl_version=VEGA_LITE)
     numbers: dict[str, int] = {}
 
-    def own(found: re.Match[str]) -> str:
-        return f"{found[1]}{name}-{numbers.setdefault(found[2], len(numbers))}"
+    def unique_id(match: re.Match[str]) -> str:
+        return f"{match[1]}{name}-{numbers.setdefault(match[2], len(numbers))}"
 
-    # several pictures share a page, and ids are the page's; the library goes on counting from picture to picture
-    return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', own, svg)
+    # ids must be unique within the page and must not depend on how many SVGs the library rendered before
+    return re.sub(r'(\bid="|url\(#|href="#)([^")]+)', unique_id, svg)
 
 
-def _charts(gathered: ReportData) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
-    """Name, caption, chart, and its height where its width is that of its place."""
-    results, tables = gathered.results, gathered.tables
+def _charts(report_data: ReportData) -> Iterator[ReportChart]:
+    results, tables = report_data.results, report_data.tables
     detectors = list(results.ranked())
     titles = [metric.title for metric in PARTS]
-    yield "parts", "DAQ and what it is made of", charts.bars(_parts(results), titles, detectors), 240
-    yield from _uncertainty(gathered, detectors)
+    yield ReportChart("parts", "DAQ and its components", charts.bars(_parts(results), titles, detectors), 240)
+    yield from _uncertainty(report_data, detectors)
     severities = [(name, row) for name in detectors for row in tables[name].severities]
     for key, title in (("lrp", "LRP ↓"), ("laece", "LaECE ↓"), ("ap", "AP ↑"), ("accepted", "images accepted")):
         if len({row.severity for _, row in severities}) > 1:
             points = [{"detector": name, "severity": row.severity, key: getattr(row, key)} for name, row in severities]
-            yield f"severity-{key}", f"{title} over severity", charts.severity(points, key, title, detectors), 200
+            yield ReportChart(
+                f"severity-{key}", f"{title} over severity", charts.severity(points, key, title, detectors), 200
+            )
     cells = [{"detector": name, **_cell(row)} for name in detectors for row in tables[name].corruptions]
     if cells:
         height = 22 * len({row["corruption"] for row in cells})
-        yield "corruptions", "Corruption by severity: the chosen detector and figure", charts.heat_map(cells), height
-    yield from _calibration(gathered, detectors)
-    for where, title in (("id", "ID"), ("shift", "domain shift")):
+        caption = "Corruption by severity: the selected detector and metric"
+        yield ReportChart("corruptions", caption, charts.heat_map(cells), height)
+    yield from _calibration(report_data, detectors)
+    for part, title in (("id", "ID"), ("shift", "domain shift")):
         rows = [
-            {"detector": name, "figure": label, "value": getattr(getattr(results[name], where), key)}
+            {"detector": name, "metric": label, "value": getattr(getattr(results[name], part), key)}
             for name in detectors
             for label, key in COMPONENTS.items()
         ]
         caption = f"LRP and its components on {title}"
-        yield f"components-{where}", caption, charts.bars(rows, list(COMPONENTS), detectors), 220
+        yield ReportChart(f"components-{part}", caption, charts.bars(rows, list(COMPONENTS), detectors), 220)
 
 
 def _parts(results: BenchmarkResult) -> charts.Rows:
     return [
-        {"detector": name, "figure": metric.title, "value": metric.value(result)}
+        {"detector": name, "metric": metric.title, "value": metric.value(result)}
         for name, result in results.ranked().items()
         for metric in PARTS
     ]
@@ -158,15 +170,15 @@ def _cell(row: ShiftResult) -> charts.Row:
     return {key: getattr(row, key) for key in ("corruption", "severity", "images", "accepted", "ap", "laece", "lrp")}
 
 
-def _uncertainty(gathered: ReportData, detectors: list[str]) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
-    tables = gathered.tables
+def _uncertainty(report_data: ReportData, detectors: list[str]) -> Iterator[ReportChart]:
+    tables = report_data.tables
     bins = [(name, row) for name in detectors for row in tables[name].histogram if row.low is not None]
     accuracy = [{"detector": name, **_without_bin(row)} for name in detectors for row in tables[name].bin_ap]
     splits = list(dict.fromkeys(row.split for _, row in bins if row.images))
     rows = [{"detector": name, **_without_bin(row)} for name, row in bins if row.split in splits]
     if rows:
         caption = "Images by uncertainty (bars), AP of the images in each bin (line), and the threshold (dashed)"
-        yield "uncertainty", caption, charts.histogram(rows, accuracy, splits), None
+        yield ReportChart("uncertainty", caption, charts.histogram(rows, accuracy, splits), None)
     curves = [
         {"detector": name, "k": k, "subset": point.subset, "fpr": point.fpr, "tpr": point.tpr}
         for name in detectors
@@ -175,32 +187,38 @@ def _uncertainty(gathered: ReportData, detectors: list[str]) -> Iterator[tuple[s
     subsets = list(dict.fromkeys(point.subset for name in detectors for point in tables[name].roc))
     if curves:
         overall = [row for row in curves if row["subset"] == subsets[0]]
-        yield "roc", f"ROC of ID against {subsets[0]}, by detector", charts.roc(overall, detectors, "detector"), 260
+        yield ReportChart(
+            "roc", f"ROC of ID against {subsets[0]}, by detector", charts.roc(overall, detectors, "detector"), 260
+        )
     if len(subsets) > 1:
-        yield "roc-subsets", "ROC by OOD subset: the chosen detector", charts.roc(curves, subsets, "subset"), 260
+        yield ReportChart(
+            "roc-subsets", "ROC by OOD subset: the selected detector", charts.roc(curves, subsets, "subset"), 260
+        )
 
 
 def _without_bin(row: msgspec.Struct) -> charts.Row:
     return {key: value for key, value in msgspec.structs.asdict(row).items() if key != "bin"}
 
 
-def reliability_rows(gathered: ReportData, detectors: list[str], stage: str) -> charts.Rows:
-    """The bins of each detector and class before or after calibration, as a chart draws them."""
+def reliability_rows(report_data: ReportData, detectors: list[str], stage: str) -> charts.Rows:
+    """Chart rows of each detector's and class's bins before or after calibration."""
     return [
-        {"detector": name, "class": label, **packed(bins)}
+        {"detector": name, "class": label, **pack_bins(bins)}
         for name in detectors
-        for label, bins in gathered.tables[name].calibration.reliability.get(stage, {}).items()
+        for label, bins in report_data.tables[name].calibration.reliability.get(stage, {}).items()
         if bins.bin
     ]
 
 
-def _calibration(gathered: ReportData, detectors: list[str]) -> Iterator[tuple[str, str, charts.Chart, int | None]]:
-    tables, bins = gathered.tables, gathered.results.settings.bins
+def _calibration(report_data: ReportData, detectors: list[str]) -> Iterator[ReportChart]:
+    tables, bins = report_data.tables, report_data.results.settings.bins
     for stage in ("before", "after"):
-        rows = reliability_rows(gathered, detectors, stage)
+        rows = reliability_rows(report_data, detectors, stage)
         if rows:
             caption = f"Reliability on ID {stage} calibration (bars; ticks: share of detections; dots: mean score)"
-            yield f"reliability-{stage}", caption, charts.reliability(rows, bins, f"score {stage} calibration"), 260
+            yield ReportChart(
+                f"reliability-{stage}", caption, charts.reliability(rows, bins, f"score {stage} calibration"), 260
+            )
     rows = [
         {
             "detector": name,
@@ -213,14 +231,18 @@ def _calibration(gathered: ReportData, detectors: list[str]) -> Iterator[tuple[s
         if curve.score
     ]
     if rows:
-        yield "calibrators", "The calibrators by class (the chosen class in front)", charts.calibrators(rows), 260
-    rows = [row for name in detectors for row in _thresholds(gathered, name)]
+        yield ReportChart(
+            "calibrators", "The calibrators per class (the selected class on top)", charts.calibrators(rows), 260
+        )
+    rows = [row for name in detectors for row in _thresholds(report_data, name)]
     if rows:
-        yield "oracle", "Detection thresholds by class: on val, and what is optimal on ID", charts.oracle(rows), 260
+        yield ReportChart(
+            "oracle", "Detection thresholds per class: fitted on val, and optimal on ID", charts.oracle(rows), 260
+        )
 
 
-def packed(bins: ReliabilityBins) -> dict[str, list[int]]:
-    """A class's bins as lists of thousandths: of eighty classes and six detectors they are the bulk of a page's data."""
+def pack_bins(bins: ReliabilityBins) -> dict[str, list[int]]:
+    """A class's bins as lists of thousandths, since bins are most of the page's data."""
     total = sum(bins.detections)
     share = [count / total for count in bins.detections]
     lists = {"score": bins.score, "iou": bins.iou, "share": share}
@@ -228,7 +250,7 @@ def packed(bins: ReliabilityBins) -> dict[str, list[int]]:
 
 
 def thousandths(values: list[float]) -> list[int]:
-    """Numbers that take little room.
+    """Fractions as integers, which take less space in JSON.
 
     >>> thousandths([0.12345, 1.0])
     [123, 1000]
@@ -236,8 +258,8 @@ def thousandths(values: list[float]) -> list[int]:
     return [round(1000 * value) for value in values]
 
 
-def _thresholds(gathered: ReportData, detector: str) -> charts.Rows:
-    result, oracle = gathered.results[detector], gathered.tables[detector].calibration.oracle
+def _thresholds(report_data: ReportData, detector: str) -> charts.Rows:
+    result, oracle = report_data.results[detector], report_data.tables[detector].calibration.oracle
     return [
         {"detector": detector, "class": name, "v": v, "oracle": oracle[name], "objects": row.objects}
         for name, row in result.classes.items()

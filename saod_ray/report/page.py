@@ -1,4 +1,4 @@
-"""One HTML file: tables that can be read without a script, charts, and everything they need inside."""
+"""The report as one self-contained HTML file; its tables and charts are also readable without scripts."""
 
 from __future__ import annotations
 
@@ -20,66 +20,68 @@ from saod_ray.report.experiments import Experiments
 from saod_ray.report.figures import VEGA_LITE, figures
 from saod_ray.report.pictures import Gallery, gallery
 from saod_ray.report.records import DecisionTable
-from saod_ray.report.sheets import Recorded
+from saod_ray.report.sheets import RunRecord
 from saod_ray.score import metrics
 from saod_ray.store.store import Store
 
-NONE = Experiments()
-# what the bundled libraries hand to the page's own script, which may have been there before them
+NO_EXPERIMENTS = Experiments()
+# makes the bundled libraries available to the page's own script, which may run before them
 EXPORTED = 'window.vegaEmbed = vegaEmbed; window.dispatchEvent(new Event("vega"));'
 
 
 def report(
-    gathered: ReportData,
-    data: str | None,
-    experiments: Experiments = NONE,
+    report_data: ReportData,
+    image_folder: str | None,
+    experiments: Experiments = NO_EXPERIMENTS,
     limits: ImageLimits = OTHERS_IMAGES,
 ) -> bytes:
-    """The report of what was gathered; the same bytes for the same results, images and experiments.
+    """The report as HTML; the same bytes for the same results, images and experiments.
 
-    Pictures are shown where the images lie below `data`, or below a built-in use case's own root.
+    Pictures need the images: `image_folder` defaults to the root of a built-in use case.
     """
-    made_by = recorded(gathered.benchmark.store)
-    return rendered(gathered, made_by, gallery(gathered, data, made_by.seed or 0, limits), experiments)
+    run = run_record(report_data.benchmark.store)
+    return render(report_data, run, gallery(report_data, image_folder, run.seed or 0, limits), experiments)
 
 
-def separate_files(gathered: ReportData, experiments: Experiments = NONE) -> Iterator[tuple[str, bytes]]:
-    """The report's figures as SVG and PDF, and its tables as LaTeX, by file name."""
-    yield from export.figure_files(gathered, dict(experiments.figures()))
-    yield from export.table_files(_sheets(gathered, Recorded()).values())
-    yield from export.table_files(_class_sheets(gathered).values())
+def separate_files(report_data: ReportData, experiments: Experiments = NO_EXPERIMENTS) -> Iterator[tuple[str, bytes]]:
+    """The file name and content of the report's figures (SVG and PDF) and tables (LaTeX)."""
+    yield from export.figure_files(report_data, dict(experiments.figures()))
+    yield from export.table_files(_sheets(report_data, RunRecord()).values())
+    yield from export.table_files(_class_sheets(report_data).values())
     yield from export.table_files(section.sheet for section in experiments.sections)
 
 
-def recorded(store: Store) -> Recorded:
-    """What the last run noted of itself; nothing for an import."""
+def run_record(store: Store) -> RunRecord:
+    """The seed and commit of the last run; empty for a store that was imported."""
     run = store.last_run()
-    return Recorded(run.settings.seed, run.commit)
+    return RunRecord(run.settings.seed, run.commit)
 
 
-def rendered(gathered: ReportData, made_by: Recorded, pictures: Gallery, experiments: Experiments = NONE) -> bytes:
-    """Lay everything out. A chart of an experiment that the report has itself is not drawn twice."""
-    results = gathered.results
-    own = figures(gathered)
-    drawn = {**dict(experiments.figures()), **own}
+def render(
+    report_data: ReportData, run: RunRecord, pictures: Gallery, experiments: Experiments = NO_EXPERIMENTS
+) -> bytes:
+    """Fill the page template. A chart that both the report and an experiment have appears once."""
+    results = report_data.results
+    report_figures = figures(report_data)
+    all_figures = {**dict(experiments.figures()), **report_figures}
     detectors = list(results.ranked())
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    environment.filters["data"] = embedded
+    environment.filters["data"] = script_json
     text = environment.get_template("page.html.j2").render(
         results=results,
         detectors=detectors,
-        classes=gathered.benchmark.classes,
-        figures={name: (each.name, each.caption, Markup(each.svg)) for name, each in drawn.items()},
-        specs={name: each.spec for name, each in drawn.items()},
-        facts=_facts(gathered, detectors),
-        sheets={**_sheets(gathered, made_by), "classes": _class_sheets(gathered)},
+        classes=report_data.benchmark.classes,
+        figures={name: (figure.name, figure.caption, Markup(figure.svg)) for name, figure in all_figures.items()},
+        specs={name: figure.spec for name, figure in all_figures.items()},
+        facts=_facts(report_data, detectors),
+        sheets={**_sheets(report_data, run), "classes": _class_sheets(report_data)},
         pictures=pictures,
         experiments=experiments,
-        mine=set(own),
-        is_papers=bool(sheets.paper_values(results.use_case)),
+        report_figures=set(report_figures),
+        has_paper_values=bool(sheets.paper_values(results.use_case)),
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         vega=Markup(vl_convert.javascript_bundle(EXPORTED, VEGA_LITE)),
@@ -87,63 +89,63 @@ def rendered(gathered: ReportData, made_by: Recorded, pictures: Gallery, experim
     return text.encode()
 
 
-def embedded(value: object) -> Markup:
-    """JSON that cannot end the script element it stands in, nor begin a comment there."""
+def script_json(value: object) -> Markup:
+    """JSON that is safe inside a script element: it can neither end the element nor start a comment."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
 
 
-def _sheets(gathered: ReportData, made_by: Recorded) -> dict[str, Sheet]:
-    results, ordered = gathered.results, gathered.results.ranked()
+def _sheets(report_data: ReportData, run: RunRecord) -> dict[str, Sheet]:
+    results, ranked = report_data.results, report_data.results.ranked()
     paper = sheets.paper_values(results.use_case)
     components, accuracy, after = sheets.COMPONENTS, metrics.ACCURACY, metrics.AFTER_PAPER
     return {
-        "leaderboard": sheets.leaderboard(gathered),
+        "leaderboard": sheets.leaderboard(report_data),
         "subsets": sheets.subsets(results),
-        "severities": sheets.severities(gathered),
-        "calibrations": sheets.calibrations(gathered),
-        "components": metric_sheet("components", "LRP and its components, in %", components, ordered, paper),
-        "accuracy": metric_sheet("accuracy", "COCO's metrics of the raw detections, in %", accuracy, ordered),
-        "after": metric_sheet("after", "Metrics proposed after the paper, in %", after, ordered),
-        "provenance": sheets.provenance(results, made_by),
+        "severities": sheets.severities(report_data),
+        "calibrations": sheets.calibrations(report_data),
+        "components": metric_sheet("components", "LRP and its components, in %", components, ranked, paper),
+        "accuracy": metric_sheet("accuracy", "COCO's metrics of the raw detections, in %", accuracy, ranked),
+        "after": metric_sheet("after", "Metrics proposed after the paper, in %", after, ranked),
+        "provenance": sheets.provenance(results, run),
         "coverage": sheets.coverage(results),
-        "failures": sheets.failures(gathered),
+        "failures": sheets.failures(report_data),
     }
 
 
-def _class_sheets(gathered: ReportData) -> dict[str, Sheet]:
-    return {name: sheets.classes(gathered, name) for name in gathered.results.ranked()}
+def _class_sheets(report_data: ReportData) -> dict[str, Sheet]:
+    return {name: sheets.classes(report_data, name) for name in report_data.results.ranked()}
 
 
-class _Parts(NamedTuple):
-    """What the page's script computes DAQ from."""
+class _DaqParts(NamedTuple):
+    """The parts of DAQ, which the page's script weighs."""
 
     ba: float | None
     idq: float | None
     shift: float | None
 
 
-class _Facts(NamedTuple):
-    """What the page's script computes with."""
+class _ScriptData(NamedTuple):
+    """The data of the page's script."""
 
     detectors: list[str]
-    parts: dict[str, _Parts]
+    parts: dict[str, _DaqParts]
     has_shift: bool
     weights: list[float]
     decisions: dict[str, DecisionTable]
 
 
-def _facts(gathered: ReportData, detectors: list[str]) -> object:
-    """DAQ's parts, and what each threshold decides, as a JSON value."""
-    results = gathered.results
-    facts = _Facts(
+def _facts(report_data: ReportData, detectors: list[str]) -> object:
+    """The data of the page's script as a JSON value."""
+    results = report_data.results
+    facts = _ScriptData(
         detectors,
-        {name: _Parts(results[name].ood.ba, results[name].id.idq, results[name].shift.idq) for name in detectors},
-        bool(gathered.benchmark.store.description.severities),
+        {name: _DaqParts(results[name].ood.ba, results[name].id.idq, results[name].shift.idq) for name in detectors},
+        bool(report_data.benchmark.store.description.severities),
         results.settings.daq_weights,
-        {name: gathered.tables[name].decisions for name in detectors},
+        {name: report_data.tables[name].decisions for name in detectors},
     )
     return msgspec.to_builtins(
         {**facts._asdict(), "parts": {name: parts._asdict() for name, parts in facts.parts.items()}}

@@ -1,4 +1,4 @@
-"""Contact sheets: what a split's images look like, with boxes and the corruption that each one drew."""
+"""Contact sheets of a split's images, with their boxes and the corruption drawn for each image."""
 
 from __future__ import annotations
 
@@ -10,40 +10,46 @@ import numpy as np
 import polars as pl
 from PIL import Image, ImageDraw, ImageFont
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
 from saod_ray.data.raw import Progress
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
-from saod_ray.store.manifests import Built
+from saod_ray.splits import SplitName
+from saod_ray.store.manifests import ManifestCache
 
-CELL = (260, 195)  # width and height of a picture in a sheet
+CELL = (260, 195)  # width and height of an image in a sheet, in pixels
 CAPTION, GAP, COLUMNS = 18, 8, 6
 PAPER, INK = (250, 250, 248), (40, 40, 40)
-# Okabe and Ito's colours, told apart by everyone
+# Okabe and Ito's colours, which people with colour-blindness can distinguish
 COLOURS = ((230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167))
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A picture, what is written below it, and its boxes as (label, x, y, w, h); `texts` replace their class names."""
+class CaptionedImage:
+    """An image of a contact sheet, its caption, and its boxes; `texts` label the boxes instead of class names."""
 
-    image: np.ndarray
+    image: np.ndarray  # (height, width, 3) uint8, RGB
     caption: str
-    boxes: Sequence[tuple[int, float, float, float, float]] = ()
+    boxes: Sequence[tuple[int, float, float, float, float]] = ()  # label, x, y, width, height in pixels
     texts: Sequence[str] = ()
 
 
 class Preview:
-    """The images of a use case that was built."""
+    """Contact sheets of a use case whose manifests are built.
+
+    Raises:
+        SaodError: The manifests are missing or out of date.
+    """
 
     def __init__(self, case: UseCase, limits: ImageLimits = OTHERS_IMAGES) -> None:
-        built = Built(case)
+        self._build_command = case.command("build")
+        built = ManifestCache(case)
         if not built.is_fresh():
             raise SaodError(
-                f"'{case.name}' is not built from the files below {case.root}: run `{case.command('build')}` first."
+                f"'{case.name}' is not built from the files in {case.root}: run `{self._build_command}` first."
             )
         self._built = built
         self._folder, self._limits = Folder(case.root), limits
@@ -51,64 +57,68 @@ class Preview:
         self._classes = built.description().classes
 
     def sheet(self, split: str, count: int, seed: int, progress: Progress) -> Image.Image:
-        """Some images of a split (or `ood/SUBSET`, or train), evenly spread over it."""
+        """`count` images of a split (or `ood/SUBSET`, or train), evenly spread over it."""
         manifest = self._manifest(split)
-        chosen = manifest.images.gather(np.linspace(0, manifest.images.height - 1, count).round().astype(int).tolist())
+        positions = np.linspace(0, manifest.images.height - 1, count).round().astype(int).tolist()
+        sample = manifest.images.gather(positions)
         cells = []
-        for number, row in enumerate(chosen.unique("image_id", maintain_order=True).iter_rows(named=True), 1):
+        for number, row in enumerate(sample.unique("image_id", maintain_order=True).iter_rows(named=True), 1):
             cells.append(self._cell(split, row, manifest, seed))
-            progress(number, chosen.height)
-        return _composed(cells, COLUMNS, self._classes)
+            progress(number, sample.height)
+        return _compose(cells, COLUMNS, self._classes)
 
     def all_corruptions(self, image_id: int | None, seed: int, progress: Progress) -> Image.Image:
         """One ID image under each of the 15 corruptions, at the use case's severities."""
         images = self._manifest("id").images
-        found = images.head(1) if image_id is None else images.filter(image_id=image_id)
-        if not found.height:
-            raise SaodError(f"id has no image {image_id}: its ids are {some(images['image_id'].head(6).to_list())}.")
-        row = found.row(0, named=True)
+        matching = images.head(1) if image_id is None else images.filter(image_id=image_id)
+        if not matching.height:
+            raise SaodError(
+                f"id has no image {image_id}: its ids are {join_truncated(images['image_id'].head(6).to_list())}."
+            )
+        row = matching.row(0, named=True)
         pixels = self._pixels(row)
         severities = sorted(self._severities) or [1, 3, 5]
         cells = []
         for name in CORRUPTIONS:
             for severity in severities:
                 image = corrupt(pixels, name, severity, seed, row["image_id"])
-                cells.append(Cell(image, f"{name} {severity}"))
+                cells.append(CaptionedImage(image, f"{name} {severity}"))
                 progress(len(cells), len(CORRUPTIONS) * len(severities))
-        return _composed(cells, 3 * len(severities), self._classes)
+        return _compose(cells, 3 * len(severities), self._classes)
 
     def _manifest(self, split: str) -> Manifest:
         name, _, subset = split.partition("/")
-        known = [*self._built.description().manifests]
-        source = "train" if name == "train" else source_of(name)
-        if source not in known:
-            raise SaodError(f"'{split}' is not built: train is built when its files are there.")
+        source = SplitName(name).source
+        if source not in self._built.description().manifests:
+            raise SaodError(f"'{split}' is not built: add its files and run `{self._build_command}` again.")
         manifest = self._built.manifest(source)
         return Manifest(manifest.images.filter(subset=subset), manifest.objects) if subset else manifest
 
-    def _cell(self, split: str, row: dict[str, object], manifest: Manifest, seed: int) -> Cell:
+    def _cell(self, split: str, row: dict[str, object], manifest: Manifest, seed: int) -> CaptionedImage:
         pixels = self._pixels(row)
         objects = manifest.objects.filter(pl.col("image_id") == row["image_id"])
         boxes = objects.select("label", "x", "y", "w", "h").rows()
         image_id = int(str(row["image_id"]))
-        if split == "pseudo-ood":
-            return Cell(blank(pixels, objects.select("x", "y", "w", "h").to_numpy()), f"{image_id} blanked")
-        if split.startswith("id-c"):
-            severity = int(split[4:])
+        if SplitName(split).is_pseudo_ood:
+            return CaptionedImage(blank(pixels, objects.select("x", "y", "w", "h").to_numpy()), f"{image_id} blanked")
+        if severity := SplitName(split).severity:
             name = draw(seed, image_id, severity)
-            return Cell(corrupt(pixels, name, severity, seed, image_id), f"{image_id} {name} {severity}", boxes)
-        return Cell(pixels, f"{image_id} {row['subset']}".strip(), boxes)
+            return CaptionedImage(
+                corrupt(pixels, name, severity, seed, image_id), f"{image_id} {name} {severity}", boxes
+            )
+        return CaptionedImage(pixels, f"{image_id} {row['subset']}".strip(), boxes)
 
     def _pixels(self, row: dict[str, object]) -> np.ndarray:
         name = str(row["file_name"])
         try:
-            return load(self._folder, name, self._limits, self._folder.shown(name))
+            return load(self._folder, name, self._limits, self._folder.display_path(name))
         except FileNotFoundError:
-            raise SaodError(f"There is no image {self._folder.shown(name)}: fetch it again.") from None
+            raise SaodError(f"There is no image {self._folder.display_path(name)}: download it again.") from None
 
 
-def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.Image:
-    pictures = [framed(cell, classes) for cell in cells]
+def _compose(cells: list[CaptionedImage], columns: int, classes: Sequence[str]) -> Image.Image:
+    """The images in rows of so many columns, captions below them."""
+    pictures = [draw_boxes(cell, classes) for cell in cells]
     rows = [range(start, min(start + columns, len(cells))) for start in range(0, len(cells), columns)]
     heights = [max(pictures[k].height for k in row) for row in rows]
     width = CELL[0] + GAP
@@ -123,8 +133,8 @@ def _composed(cells: list[Cell], columns: int, classes: Sequence[str]) -> Image.
     return sheet
 
 
-def framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
-    """A picture at the size of its cell, boxes and class names drawn at that size too."""
+def draw_boxes(cell: CaptionedImage, classes: Sequence[str]) -> Image.Image:
+    """An image scaled to its cell of the sheet, with boxes and labels drawn after scaling."""
     height, width = cell.image.shape[:2]
     scale = min(CELL[0] / width, CELL[1] / height)
     size = max(1, round(width * scale)), max(1, round(height * scale))
@@ -134,10 +144,10 @@ def framed(cell: Cell, classes: Sequence[str]) -> Image.Image:
     for k, (label, x, y, w, h) in enumerate(cell.boxes):
         colour = COLOURS[label % len(COLOURS)]
         pen.rectangle([x * scale, y * scale, (x + w) * scale, (y + h) * scale], outline=colour, width=2)
-        place = (x * scale + 2, max(y * scale - 12, 0))
+        corner = (x * scale + 2, max(y * scale - 12, 0))
         text = cell.texts[k] if cell.texts else classes[label]
-        pen.rectangle(pen.textbbox(place, text, _font(11)), fill=(0, 0, 0))
-        pen.text(place, text, colour, _font(11))
+        pen.rectangle(pen.textbbox(corner, text, _font(11)), fill=(0, 0, 0))
+        pen.text(corner, text, colour, _font(11))
     return picture
 
 

@@ -1,4 +1,4 @@
-"""The types of what a report shows beyond results.json, as the store's cache keeps them."""
+"""The types of a report's data beyond results.json. The store's cache keeps them as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from saod_ray.score.results import Number, ReliabilityBins
 
 
 class HistogramBin(Struct, frozen=True, kw_only=True):
-    """Images of a split in a bin of uncertainty; without ends it is the bin of images without a detection."""
+    """Images of a split in a bin of uncertainty; `low` and `high` are None for images without a detection."""
 
     split: str
     bin: int
@@ -37,7 +37,10 @@ class RocPoint(Struct, frozen=True):
 
 
 class DecisionTable(Struct, frozen=True, kw_only=True):
-    """What each image threshold decides; `fitted` is the index of the fitted one. Lists have one value per threshold."""
+    """Rates at each image threshold; lists have one value per threshold, and `fitted` is the index of the fitted one.
+
+    All fields are unset if no image has a detection.
+    """
 
     threshold: list[float] | UnsetType = UNSET
     fitted: int | UnsetType = UNSET
@@ -48,7 +51,7 @@ class DecisionTable(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True):
-    """An image that failed, and why."""
+    """An image that failed, with its error message."""
 
     detector: str
     split: str
@@ -57,7 +60,7 @@ class Failure(Struct, frozen=True):
 
 
 class ShiftResult(Struct, frozen=True, kw_only=True):
-    """Metrics over the images of one severity, or over those that drew one corruption at it."""
+    """Metrics over the images of one severity, or over those with one corruption at this severity."""
 
     severity: int
     images: int
@@ -74,14 +77,14 @@ class ShiftResult(Struct, frozen=True, kw_only=True):
 
 
 class Curve(Struct, frozen=True):
-    """A calibrator as points."""
+    """Points of a calibrator: raw scores and calibrated scores."""
 
     score: list[float]
     calibrated: list[float]
 
 
 class CalibrationTables(Struct, frozen=True, kw_only=True):
-    """Reliability by stage and class ("" is all classes), LaECE before calibration, curves and oracle thresholds."""
+    """Reliability by stage ("before", "after") and class ("" is all classes); curves and oracle thresholds by class."""
 
     reliability: dict[str, dict[str, ReliabilityBins]] = {}
     laece_before: Number = None
@@ -90,7 +93,7 @@ class CalibrationTables(Struct, frozen=True, kw_only=True):
 
 
 class DetectorTables(Struct, frozen=True, kw_only=True):
-    """Everything a report shows of one detector beside its result."""
+    """The data of one detector beside its result."""
 
     histogram: list[HistogramBin]
     roc: list[RocPoint]

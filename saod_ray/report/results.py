@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
-from typing import Any
 
 import msgspec
 
@@ -14,7 +11,7 @@ from saod_ray import __version__
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Scored
+from saod_ray.score.benchmark import ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.results import (
     BenchmarkResult,
@@ -26,6 +23,7 @@ from saod_ray.score.results import (
 )
 from saod_ray.store import results_file, seals
 from saod_ray.store.store import Store
+from saod_ray.versions import package_versions
 
 PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
 
@@ -33,7 +31,7 @@ PACKAGES = ("numba", "numpy", "polars", "pyarrow", "scipy")
 def results(
     store: Store,
     settings: ScoreSettings,
-    scored: Mapping[str, Scored],
+    scored: Mapping[str, ScoredDetector],
     partial: bool,
     resamples: Bootstrap | None = None,
 ) -> BenchmarkResult:
@@ -45,7 +43,7 @@ def results(
     provenance = Provenance(
         saod_ray=__version__,
         python=platform.python_version(),
-        packages={name: version(name) for name in PACKAGES},
+        packages=package_versions(PACKAGES),
         use_case=use_case,
         detections={name: origins(store, name) for name in scored},
     )
@@ -65,7 +63,9 @@ def resampling(resamples: Bootstrap) -> BootstrapRecord:
     return BootstrapRecord(replicates=resamples.replicates, seed=resamples.seed, level=bootstrap.LEVEL)
 
 
-def _with_intervals(result: BenchmarkResult, scored: Mapping[str, Scored], resamples: Bootstrap) -> BenchmarkResult:
+def _with_intervals(
+    result: BenchmarkResult, scored: Mapping[str, ScoredDetector], resamples: Bootstrap
+) -> BenchmarkResult:
     replicates = {name: entry.replicates for name, entry in scored.items() if entry.replicates is not None}
     # a detector without a DAQ has no rank, even if some resamples (in which IDQ is 0) have one
     ranks = bootstrap.rank_intervals(
@@ -86,16 +86,10 @@ def origins(store: Store, detector: str) -> dict[str, dict[str, str]]:
     return {split: seals.origins(store, detector, split) for split in store.splits}
 
 
-def encoded(value: msgspec.Struct | dict[str, Any]) -> bytes:
-    """JSON text that a person can read and a byte comparison can trust; NaN cannot get in."""
-    plain = msgspec.to_builtins(value)
-    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
-
-
 def read_results(store: Store) -> BenchmarkResult:
     """The results.json of a store; an error names the command that writes it."""
     try:
         return BenchmarkResult.from_json(results_file.read_results(store))
     except msgspec.ValidationError as error:
-        place = store.folder.shown(results_file.FILE)
+        place = store.folder.display_path(results_file.FILE)
         raise SaodError(f"{place} is damaged ({error}): run `saod-ray score {store.uri}` again.") from error

@@ -10,9 +10,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from saod_ray.report.cells import Cell, Head, Sheet, beside_paper, count, metric_sheet, number, percent, words
+from saod_ray.report.cells import (
+    Cell,
+    Header,
+    Sheet,
+    count_cell,
+    metric_sheet,
+    number_cell,
+    paper_note,
+    percent_cell,
+    text_cell,
+)
 from saod_ray.report.data import ReportData
-from saod_ray.report.table import columns, rank
+from saod_ray.report.table import rank_interval, table_metrics
 from saod_ray.score.metrics import BUILT_IN, Metric
 from saod_ray.score.results import BenchmarkResult, DetectorResult
 
@@ -24,37 +34,38 @@ CLASS_METRICS = {"AP": "ap", "LRP": "lrp", "Loc": "lrp_loc", "FP": "lrp_fp", "FN
 
 
 def paper_values(use_case: str) -> dict[str, dict[str, float]]:
-    """The paper's values in percent by detector and metric's name; empty for a use case that is not the paper's."""
+    """The paper's values in percent by detector and metric name; empty for use cases that are not in the paper."""
     text = files("saod_ray.report").joinpath("paper.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text).get(use_case, {})
-    return {detector: dict(_flat(table)) for detector, table in tables.items()}
+    return {detector: dict(_flatten(table)) for detector, table in tables.items()}
 
 
-def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, float]]:
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of nested tables, with keys joined by dots."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         elif isinstance(value, int | float):
             yield f"{prefix}{key}", float(value)
 
 
-def leaderboard(gathered: ReportData) -> Sheet:
-    """The paper's main table, with intervals and ranks where they were computed, and DAQ under the other conventions."""
-    results = gathered.results
-    detectors, metrics = results.ranked(), columns(results)
+def leaderboard(report_data: ReportData) -> Sheet:
+    """The paper's main table, with intervals and ranks if they were computed, and DAQ under the other conventions."""
+    results = report_data.results
+    detectors, metrics = results.ranked(), table_metrics(results)
     sheet = metric_sheet("leaderboard", _title(results), metrics, detectors, paper_values(results.use_case))
     other = "paper" if results.conventions == "official" else "official"
-    heads = [
-        *sheet.heads,
-        Head(f"DAQ, {other} conventions", f"DAQ of the same detections under the {other} conventions."),
+    headers = [
+        *sheet.headers,
+        Header(f"DAQ, {other} conventions", f"DAQ of the same detections under the {other} conventions."),
     ]
     is_resampled = results.resampling is not None
-    heads += [Head("rank", "By DAQ: the interval over the resamples.", False)] * is_resampled
+    headers += [Header("rank", "Interval of the rank by DAQ over the resamples.", False)] * is_resampled
     rows = []
     for (name, result), cells in zip(detectors.items(), sheet.rows, strict=True):
-        row = [*_with_intervals(cells, metrics, result), percent(gathered.other_daq[name])]
-        rows.append(row + [words(rank(result))] * is_resampled)
-    return Sheet(sheet.name, sheet.caption, heads, rows)
+        row = [*_with_intervals(cells, metrics, result), percent_cell(report_data.other_daq[name])]
+        rows.append(row + [text_cell(rank_interval(result))] * is_resampled)
+    return Sheet(sheet.name, sheet.caption, headers, rows)
 
 
 def _title(results: BenchmarkResult) -> str:
@@ -65,110 +76,119 @@ def _title(results: BenchmarkResult) -> str:
 
 
 def _with_intervals(row: list[Cell], metrics: Sequence[Metric], result: DetectorResult) -> list[Cell]:
-    """The same cells with the ends of their intervals below them."""
-    out = row[:1]
+    """The same cells with the ends of their intervals as notes."""
+    cells = row[:1]
     for cell, metric in zip(row[1:], metrics, strict=True):
         ends = metric.interval(result)
         scale, digits = (100, ".2f") if metric.unit == "%" else (1, ".4g")
-        text = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
-        out.append(replace(cell, notes=text + cell.notes))
-    return out
+        note = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
+        cells.append(replace(cell, notes=note + cell.notes))
+    return cells
 
 
 def subsets(results: BenchmarkResult) -> Sheet:
-    """Telling ID from OOD, by OOD subset and over all."""
-    heads = [Head("detector", is_number=False), Head("OOD", is_number=False)]
-    heads += [Head(f"{name.upper()} {'↓' if name == 'fpr95' else '↑'}") for name in SUBSET_METRICS]
+    """The metrics of telling ID from OOD images, per OOD subset and over all."""
+    headers = [Header("detector", is_number=False), Header("OOD", is_number=False)]
+    headers += [Header(f"{name.upper()} {'↓' if name == 'fpr95' else '↑'}") for name in SUBSET_METRICS]
     paper = paper_values(results.use_case)
     rows = []
     for detector, result in results.ranked().items():
-        printed = paper.get(detector, {})
+        in_paper = paper.get(detector, {})
         for subset, rates in {"all": result.ood, **result.ood.subsets}.items():
-            if rates.auroc is None and subset != "all":  # a partial store may have none of its images
+            if rates.auroc is None and subset != "all":  # a partial store may lack all images of a subset
                 continue
-            row = [words(detector, is_head=True), words(subset)]
+            row = [text_cell(detector, is_header=True), text_cell(subset)]
             for name in SUBSET_METRICS:
                 value: float | None = getattr(rates, name)
-                notes = beside_paper(value, printed.get(f"ood.{name}")) if subset == "all" else ()
-                row.append(percent(value, notes=notes))
+                notes = paper_note(value, in_paper.get(f"ood.{name}")) if subset == "all" else ()
+                row.append(percent_cell(value, notes=notes))
             rows.append(row)
-    return Sheet("ood", "Telling ID from OOD images, in %", heads, rows)
+    return Sheet("ood", "Telling ID from OOD images, in %", headers, rows)
 
 
-def severities(gathered: ReportData) -> Sheet:
-    """Metrics by severity."""
-    heads = [Head("detector", is_number=False), Head("split", is_number=False), Head("images"), Head("accepted")]
-    heads += [Head("IDQ ↑"), Head("LaECE ↓"), Head("LRP ↓"), Head("AP ↑")]
+def severities(report_data: ReportData) -> Sheet:
+    """Metrics per severity."""
+    headers = [
+        Header("detector", is_number=False),
+        Header("split", is_number=False),
+        Header("images"),
+        Header("accepted"),
+    ]
+    headers += [Header("IDQ ↑"), Header("LaECE ↓"), Header("LRP ↓"), Header("AP ↑")]
     rows = []
-    for detector in gathered.results.ranked():
-        for row in gathered.tables[detector].severities:
-            cells = [words(detector, is_head=True), words(row.split), count(row.images)]
-            rows.append([*cells, *map(percent, (row.accepted, row.idq, row.laece, row.lrp, row.ap))])
-    return Sheet("severities", "By severity, in %", heads, rows)
+    for detector in report_data.results.ranked():
+        for row in report_data.tables[detector].severities:
+            cells = [text_cell(detector, is_header=True), text_cell(row.split), count_cell(row.images)]
+            rows.append([*cells, *map(percent_cell, (row.accepted, row.idq, row.laece, row.lrp, row.ap))])
+    return Sheet("severities", "Metrics per severity, in %", headers, rows)
 
 
-def calibrations(gathered: ReportData) -> Sheet:
+def calibrations(report_data: ReportData) -> Sheet:
     """LaECE before and after calibration."""
-    heads = [Head("detector", is_number=False), Head("before ↓"), Head("after ↓")]
+    headers = [Header("detector", is_number=False), Header("before ↓"), Header("after ↓")]
     rows = []
-    for detector, result in gathered.results.ranked().items():
-        before = gathered.tables[detector].calibration.laece_before
-        rows.append([words(detector, is_head=True), percent(before), percent(result.id.laece)])
-    return Sheet("calibration", "LaECE on ID before and after calibration, in %", heads, rows)
+    for detector, result in report_data.results.ranked().items():
+        before = report_data.tables[detector].calibration.laece_before
+        rows.append([text_cell(detector, is_header=True), percent_cell(before), percent_cell(result.id.laece)])
+    return Sheet("calibration", "LaECE on ID before and after calibration, in %", headers, rows)
 
 
-def classes(gathered: ReportData, detector: str) -> Sheet:
-    """One detector's metrics by class."""
-    result = gathered.results[detector]
-    heads = [Head("class", is_number=False), Head("objects"), Head("detections")]
-    heads += [Head(title) for title in CLASS_METRICS]
+def classes(report_data: ReportData, detector: str) -> Sheet:
+    """One detector's metrics per class."""
+    result = report_data.results[detector]
+    headers = [Header("class", is_number=False), Header("objects"), Header("detections")]
+    headers += [Header(title) for title in CLASS_METRICS]
     custom = {name: metric.per_class for name, metric in result.custom.items() if isinstance(metric.per_class, dict)}
-    heads += [Head("v on val"), Head("v oracle", "LRP-optimal on ID itself"), *(Head(name) for name in custom)]
-    oracle = gathered.tables[detector].calibration.oracle
+    headers += [
+        Header("v on val"),
+        Header("v oracle", "The LRP-optimal threshold on ID itself."),
+        *(Header(name) for name in custom),
+    ]
+    oracle = report_data.tables[detector].calibration.oracle
     rows = []
     for name, row in result.classes.items():
-        cells = [words(name, is_head=True), count(row.objects), count(row.detections)]
-        cells += [percent(getattr(row, key)) for key in CLASS_METRICS.values()]
-        cells += [number(result.detection_thresholds.get(name)), number(oracle.get(name))]
-        rows.append([*cells, *(number(values.get(name)) for values in custom.values())])
-    return Sheet(f"classes-{detector}", f"{detector} on ID by class, in % (v: scores)", heads, rows)
+        cells = [text_cell(name, is_header=True), count_cell(row.objects), count_cell(row.detections)]
+        cells += [percent_cell(getattr(row, key)) for key in CLASS_METRICS.values()]
+        cells += [number_cell(result.detection_thresholds.get(name)), number_cell(oracle.get(name))]
+        rows.append([*cells, *(number_cell(values.get(name)) for values in custom.values())])
+    return Sheet(f"classes-{detector}", f"{detector} on ID per class, in % (v: scores)", headers, rows)
 
 
 def coverage(results: BenchmarkResult) -> Sheet:
-    """How many images of each split were detected, empty, failed or missing."""
-    heads = [Head("detector", is_number=False), Head("split", is_number=False)]
-    heads += [Head(name) for name in ("images", "empty", "failed", "missing")]
+    """The number of images per split, and how many of them are empty, failed or missing."""
+    headers = [Header("detector", is_number=False), Header("split", is_number=False)]
+    headers += [Header(name) for name in ("images", "empty", "failed", "missing")]
     rows = []
     for detector, result in sorted(results.detectors.items()):
         for split, counts in result.coverage.items():
             numbers = (counts.images, counts.empty, counts.failed, counts.missing_count)
-            rows.append([words(detector, is_head=True), words(split), *map(count, numbers)])
-    return Sheet("coverage", "Every image accounted for", heads, rows)
+            rows.append([text_cell(detector, is_header=True), text_cell(split), *map(count_cell, numbers)])
+    return Sheet("coverage", "Coverage: the images of each split", headers, rows)
 
 
-def failures(gathered: ReportData) -> Sheet:
-    """The images that failed, and why."""
+def failures(report_data: ReportData) -> Sheet:
+    """The images that failed, with their errors."""
     rows = [
-        [words(row.detector, is_head=True), words(row.split), words(row.image), words(row.error)]
-        for _, table in sorted(gathered.tables.items())
+        [text_cell(row.detector, is_header=True), text_cell(row.split), text_cell(row.image), text_cell(row.error)]
+        for _, table in sorted(report_data.tables.items())
         for row in table.failures
     ]
-    heads = [Head(name, is_number=False) for name in ("detector", "split", "image", "error")]
-    return Sheet("failures", "Images that failed (at most 200 per detector)", heads, rows)
+    headers = [Header(name, is_number=False) for name in ("detector", "split", "image", "error")]
+    return Sheet("failures", "Images that failed (at most 200 per detector)", headers, rows)
 
 
-class Recorded(NamedTuple):
-    """What run.json says of the last run: the seed of the corruptions, and the commit of the code that ran.
+class RunRecord(NamedTuple):
+    """The seed of the corruptions and the commit of the last run, from the store's run.json.
 
-    It is not in results.json, which is the same wherever a store is scored.
+    They are not in results.json, which does not depend on where a store was filled.
     """
 
     seed: int | None = None
     commit: str | None = None
 
 
-def provenance(results: BenchmarkResult, run: Recorded) -> Sheet:
-    """Where the results come from, as name and value."""
+def provenance(results: BenchmarkResult, run: RunRecord) -> Sheet:
+    """Settings, versions and digests of the results, as name and value."""
     origin, use_case = results.provenance, results.provenance.use_case
     facts: list[tuple[str, object]] = [
         ("use case", f"{results.use_case}, version {use_case.version}"),
@@ -178,7 +198,7 @@ def provenance(results: BenchmarkResult, run: Recorded) -> Sheet:
         ("seed of the corruptions", "not recorded" if run.seed is None else run.seed),
         ("commit of the last run", run.commit or "not recorded"),
     ]
-    facts += [(f"setting {name}", _plain(value)) for name, value in _settings(results)]
+    facts += [(f"setting {name}", _option_value(value)) for name, value in _settings(results)]
     facts += [("saod-ray", origin.saod_ray), ("python", origin.python)]
     facts += sorted(origin.packages.items())
     facts += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case.annotations.items())]
@@ -186,21 +206,21 @@ def provenance(results: BenchmarkResult, run: Recorded) -> Sheet:
     for detector, splits in sorted(origin.detections.items()):
         for split, units in splits.items():
             facts += [(f"{detector}, {split}, {unit}", digest) for unit, digest in sorted(units.items())]
-    rows = [[words(name, is_head=True), words(value)] for name, value in facts]
-    heads = [Head("what", is_number=False), Head("value", is_number=False)]
-    return Sheet("provenance", "Where the results come from", heads, rows)
+    rows = [[text_cell(name, is_header=True), text_cell(value)] for name, value in facts]
+    headers = [Header("name", is_number=False), Header("value", is_number=False)]
+    return Sheet("provenance", "Provenance of the results", headers, rows)
 
 
 def _settings(results: BenchmarkResult) -> list[tuple[str, object]]:
     return sorted(msgspec.structs.asdict(results.settings).items())
 
 
-def _plain(value: object) -> str:
+def _option_value(value: object) -> str:
     return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value)
 
 
 def score_command(results: BenchmarkResult) -> str:
-    """What to type to get these results from the store."""
-    flags = [f"--{name.replace('_', '-')} {_plain(value)}" for name, value in _settings(results)]
+    """The command that computes these results from the store."""
+    flags = [f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in _settings(results)]
     detectors = ",".join(sorted(results.detectors))
     return " ".join(["saod-ray score STORE", f"--detectors {detectors}", *flags, *["--partial"] * results.is_partial])

@@ -1,4 +1,4 @@
-"""Domain shift: metrics by severity, and by corruption and severity, which only a recorded draw makes possible."""
+"""Domain shift: metrics per severity, and per corruption and severity if the store records the corruptions."""
 
 from __future__ import annotations
 
@@ -13,34 +13,26 @@ from saod_ray.score.daq import quality
 from saod_ray.score.evaluation import SplitEvaluation
 from saod_ray.score.reducers import ClassSums
 from saod_ray.score.split import SplitDetections
+from saod_ray.splits import SplitName
 
 METRICS = ("laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn", "idq")
 
 
-def severity_of(split: str) -> int:
-    """How strongly a split's images are corrupted.
-
-    >>> severity_of("id"), severity_of("id-c5")
-    (0, 5)
-    """
-    return int(split.removeprefix("id-c")) if split.startswith("id-c") else 0
-
-
 def severity(evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark) -> ShiftResult:
-    """The metrics of one severity; results.json has those of all severities together. `raw` are all detections."""
-    everything = np.ones(len(evaluation.accepted), bool)
-    row = _metrics(evaluation, raw, benchmark, everything, evaluation.sums())
+    """The metrics of one severity, while results.json has those over all severities. `raw` has all detections."""
+    all_images = np.ones(len(evaluation.accepted), bool)
+    row = _metrics(evaluation, raw, benchmark, all_images, evaluation.sums())
     return msgspec.structs.replace(row, split=evaluation.split)
 
 
 def corruptions(
-    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, drawn: Sequence[str | None]
+    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, corruption: Sequence[str | None]
 ) -> list[ShiftResult]:
-    """The metrics over the images that drew each corruption; nothing where no draw is recorded (an import)."""
-    names = sorted({name for name in drawn if name})
+    """The metrics per corruption; empty if none is recorded, as in an import. `corruption` has one value per image."""
+    names = sorted({name for name in corruption if name})
     if not names:
         return []
-    groups = np.array([names.index(name) if name else -1 for name in drawn], np.int64)
+    groups = np.array([names.index(name) if name else -1 for name in corruption], np.int64)
     table = []
     for number, sums in enumerate(evaluation.sums_by(groups, len(names))):
         row = _metrics(evaluation, raw, benchmark, groups == number, sums)
@@ -49,13 +41,14 @@ def corruptions(
 
 
 def _metrics(
-    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, chosen: np.ndarray, sums: ClassSums
+    evaluation: SplitEvaluation, raw: SplitDetections, benchmark: Benchmark, images: np.ndarray, sums: ClassSums
 ) -> ShiftResult:
-    own = quality(sums.statistics(), benchmark.settings)
+    """Metrics over the images of a mask, (images,) bool, whose sums are given."""
+    split_quality = quality(sums.statistics(), benchmark.settings)
     return ShiftResult(
-        severity=severity_of(evaluation.split),
-        images=int(chosen.sum()),
-        accepted=float(evaluation.accepted[chosen].mean()) if chosen.any() else None,
-        ap=benchmark.accuracy_of(raw.on_images(chosen), evaluation.split).ap,
-        **{name: getattr(own, name) for name in METRICS},
+        severity=SplitName(evaluation.split).severity,
+        images=int(images.sum()),
+        accepted=float(evaluation.accepted[images].mean()) if images.any() else None,
+        ap=benchmark.accuracy_of(raw.on_images(images), evaluation.split).ap,
+        **{name: getattr(split_quality, name) for name in METRICS},
     )

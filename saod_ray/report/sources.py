@@ -1,4 +1,4 @@
-"""What is there of a use case, for the terminal."""
+"""The state of a use case's data, for the terminal."""
 
 from __future__ import annotations
 
@@ -8,72 +8,77 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from saod_ray.store.building import State, Status
+from saod_ray.store.build import SourceStatus, UseCaseStatus
 
 
-def source_table(status: Status) -> Table:
-    """A row a source: whether it is there, how much of it a build found, and how much was published."""
-    title = f"{status.use_case} below {status.root}"
+def source_table(status: UseCaseStatus) -> Table:
+    """One row per source: whether its files exist, how many images and objects a build found, and how many were published."""
+    title = f"{status.use_case} in {status.root}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for name in ("source", "what", "there"):
+    for name in ("source", "data set", "exists"):
         table.add_column(name)
-    compared = any(each.published is not None for each in status.sources)
-    for name in ("images", "published", "objects", "published") if compared else ("images", "objects"):
+    has_published = any(source.published is not None for source in status.sources)
+    for name in ("images", "published", "objects", "published") if has_published else ("images", "objects"):
         table.add_column(name, justify="right")
-    for each in status.sources:
-        there = Text("yes", "green") if each.is_there else Text("no", "red")
-        figures: list[Text | str] = [
-            _images(each),
-            _number(each.published),
-            _number(each.objects),
-            each.published_objects,
+    for source in status.sources:
+        exists = Text("yes", "green") if source.is_there else Text("no", "red")
+        counts: list[Text | str] = [
+            _images(source),
+            _number(source.published),
+            _number(source.objects),
+            source.published_objects,
         ]
-        table.add_row(each.source, Text(each.name), there, *(figures if compared else figures[::2]))
-    ood = [each for each in status.sources if each.source.startswith("ood/")]
+        table.add_row(source.source, Text(source.name), exists, *(counts if has_published else counts[::2]))
+    ood = [source for source in status.sources if source.source.startswith("ood/")]
     if len(ood) > 1:
-        sums = [_sum(each.images for each in ood), _sum(each.published for each in ood)]
-        table.add_row("ood", "all of them", "", *(sums if compared else sums[:1]))
+        sums = [_sum(source.images for source in ood), _sum(source.published for source in ood)]
+        table.add_row("ood", "all subsets", "", *(sums if has_published else sums[:1]))
     return table
 
 
-def remarks(status: Status) -> Iterator[Text]:
-    """What else there is to say, a line each: where things are looked for and got, how sizes differ, what to do next."""
-    for each in status.sources:
-        for word, wanted in (("found", True), ("missing", False)):
+def remarks(status: UseCaseStatus) -> Iterator[Text]:
+    """Remarks, one line each: files found and missing, where to download them, differing sizes, and the next step."""
+    for source in status.sources:
+        for word, is_found in (("found", True), ("missing", False)):
             paths = [
                 path.removeprefix(f"{status.root.rstrip('/')}/")
-                for path, there in each.looked_for.items()
-                if there == wanted
+                for path, exists in source.looked_for.items()
+                if exists == is_found
             ]
             if paths:
-                yield Text(f"{word:<8} {each.source}: {', '.join(paths)}", "" if wanted else "red")
-    for page, licence in dict.fromkeys((each.page, each.licence) for each in status.sources if each.page):
-        names = dict.fromkeys(each.name for each in status.sources if (each.page, each.licence) == (page, licence))
+                yield Text(f"{word:<8} {source.source}: {', '.join(paths)}", "" if is_found else "red")
+    for page, licence in dict.fromkeys((source.page, source.licence) for source in status.sources if source.page):
+        names = dict.fromkeys(
+            source.name for source in status.sources if (source.page, source.licence) == (page, licence)
+        )
         yield Text(f"get      {', '.join(names)}: {page} ({licence})")
-    for each in status.sources:
-        if each.note:
-            yield Text(f"note     {each.name}: {each.note}")
-        if each.images is not None and each.published is not None and each.images != each.published:
-            yield Text(f"differs  {each.name}: {each.images:,} images here, {each.published:,} published.", "yellow")
+    for source in status.sources:
+        if source.note:
+            yield Text(f"note     {source.name}: {source.note}")
+        if source.images is not None and source.published is not None and source.images != source.published:
+            yield Text(
+                f"differs  {source.name}: {source.images:,} images here, {source.published:,} published.", "yellow"
+            )
     yield Text(_next_step(status))
 
 
 def _sum(values: Iterable[int | None]) -> str:
-    known = list(values)
-    return "" if None in known else f"{sum(value or 0 for value in known):,}"
+    """The sum, or an empty text if a value is unknown."""
+    counts = list(values)
+    return "" if None in counts else f"{sum(count or 0 for count in counts):,}"
 
 
-def _next_step(status: Status) -> str:
+def _next_step(status: UseCaseStatus) -> str:
     if status.built == "yes":
         return f"built    {status.manifests}"
     if status.built == "damaged":
-        return f"next     what was built is damaged: {status.build_command}"
+        return f"next     the built manifests are damaged: {status.build_command}"
     if status.built == "stale":
-        return f"next     its files have changed since it was built: {status.build_command}"
+        return f"next     the files have changed since the last build: {status.build_command}"
     return f"next     not built yet: {status.build_command}"
 
 
-def _images(state: State) -> Text:
+def _images(state: SourceStatus) -> Text:
     if state.images is None:
         return Text("")
     differs = state.published is not None and state.images != state.published

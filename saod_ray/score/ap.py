@@ -1,8 +1,8 @@
-"""COCO's AP and AR, as pycocotools has them, and oLRP, from overlaps alone.
+"""COCO's AP and AR as in pycocotools, and oLRP, computed from overlaps.
 
-All forty combinations of ten IoU thresholds and four area ranges are matched in one walk: bit 10 a + t of a mask
-speaks of threshold t in area range a. A detection that overlaps no object by half is a plain false positive in every
-combination, so only the few others are looked at forty times.
+All forty combinations of ten IoU thresholds and four area ranges are matched in one pass: bit 10 a + t of a mask stands for
+threshold t in area range a. A detection that overlaps no object by at least 0.5 is a false positive in every combination,
+so that only the few others are processed forty times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from saod_ray.score import lrp
-from saod_ray.score.matching import DROPPED, FP, IGNORED, TOP, TP, falling_in_image
+from saod_ray.score.matching import DROPPED, FP, IGNORED, TOP, TP, descending_order
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.order import class_order
 from saod_ray.score.results import AccuracyResult
@@ -22,8 +22,8 @@ from saod_ray.score.split import SplitDetections
 Array = np.ndarray
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0.0, 1.0, 101)
-T, A = 10, 4
-MATCHED, LATE = 16, 32  # bits beside the four of the area: matched in some combination; beyond the first TOP
+T, A = 10, 4  # numbers of IoU thresholds and area ranges
+MATCHED, LATE = 16, 32  # bits above those of the area ranges: matched in any combination; not among the first TOP
 AREAS = ("", "_small", "_medium", "_large")
 
 
@@ -59,7 +59,7 @@ def _match_all(
     one = np.uint64(1)
     for i in range(offsets.size - 1):
         a, b = offsets[i], offsets[i + 1]
-        order = falling_in_image(score[a:b])
+        order = descending_order(score[a:b])
         for k in range(b - a):
             d = a + order[k]
             rank[d] = min(taken[label[d]], TOP)
@@ -171,7 +171,7 @@ def _accumulate(
 
 @njit(cache=True, nogil=True)
 def _interpolated(position: Array, total: int, recalls: Array) -> float:
-    """The mean over the recall points of the largest precision at that recall or beyond."""
+    """The mean over the recall points of the largest precision at that recall or above."""
     envelope = np.empty(position.size)
     largest = 0.0
     for k in range(position.size - 1, -1, -1):
@@ -187,7 +187,7 @@ def _interpolated(position: Array, total: int, recalls: Array) -> float:
 
 
 class Accuracy(NamedTuple):
-    """AP, AR and oLRP over classes, and AP per class by label; None where undefined."""
+    """Mean AP, AR and oLRP over classes, and AP of each class by label; None where undefined."""
 
     overall: AccuracyResult
     class_ap: list[float | None]
@@ -199,7 +199,10 @@ class Accuracy(NamedTuple):
 
 
 def accuracy(split: SplitDetections, objects: GroundTruth, zero_id_misses: bool) -> Accuracy:
-    """AP, AR and oLRP of a split's raw detections."""
+    """AP, AR and oLRP of detections, by their raw scores.
+
+    With `zero_id_misses`, objects with annotation id 0 count as missed, as in the published evaluation.
+    """
     outside = (~objects.area) & 0b1111
     ignored = np.where(objects.crowd, 0b1111, outside).astype(np.uint8)
     missed = objects.zero_id & zero_id_misses

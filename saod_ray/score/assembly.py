@@ -1,4 +1,4 @@
-"""From what each split gave to a detector's result."""
+"""Assemble the result of a detector from the scores of its splits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 from saod_ray.config import ScoreSettings
 from saod_ray.score import laece, thresholds
 from saod_ray.score.ap import Accuracy
-from saod_ray.score.bootstrap import Parts
-from saod_ray.score.coverage import Coverage
+from saod_ray.score.bootstrap import Contributions
 from saod_ray.score.daq import after_paper, daq, per_class, quality
-from saod_ray.score.evaluation import Decisions
+from saod_ray.score.evaluation import REJECTABLE_SPLIT, Decisions
 from saod_ray.score.objects import GroundTruth
-from saod_ray.score.reducers import ClassSums, merged
+from saod_ray.score.reducers import ClassSums, merge_sums
 from saod_ray.score.results import (
     ClassResult,
     DetectorResult,
@@ -27,7 +26,9 @@ from saod_ray.score.results import (
     SplitCoverage,
     SplitQuality,
 )
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.splits import SplitName
+from saod_ray.store.coverage import Coverage
 from saod_ray.store.manifests import Description
 
 Array = np.ndarray
@@ -35,21 +36,21 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class SplitScores:
-    """What a test split gave. Splits without objects have decisions alone.
+    """The scores of a test split. OOD images have decisions only.
 
-    `sums_0` are those of Kuzucu et al., at tau = 0. `parts` are for resamples.
+    `sums_0` are at tau = 0, for the metrics of Kuzucu et al. `contributions` are for resamples.
     """
 
     decisions: Decisions
     sums: ClassSums | None = None
     sums_0: ClassSums | None = None
     accuracy: Accuracy | None = None
-    parts: Parts | None = None
+    contributions: Contributions | None = None
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """The results of a detector's splits under one set of settings."""
+    """The scores of all splits of a detector under one set of settings."""
 
     settings: ScoreSettings
     description: Description
@@ -59,8 +60,8 @@ class Assembly:
     splits: Mapping[str, SplitScores]
 
     def shifted(self) -> list[str]:
-        """The corrupted splits."""
-        return [split for split in self.splits if split.startswith("id-c")]
+        """The corrupted ID splits."""
+        return [split for split in self.splits if SplitName(split).is_shifted]
 
     def result(self, coverage: Mapping[str, Coverage]) -> DetectorResult:
         """Every metric of the detector."""
@@ -91,9 +92,9 @@ class Assembly:
         return {"val": self.val_accuracy, **{split: scores.accuracy for split, scores in self.splits.items()}}
 
     def _pooled(self, splits: Sequence[str], name: str = "sums") -> ClassSums:
-        """The severities are one evaluation: their sums merge."""
+        """The merged sums of splits that are evaluated as one, for instance all severities."""
         partials = [getattr(self.splits[split], name) for split in splits]
-        return partials[0] if len(partials) == 1 else merged(partials)
+        return partials[0] if len(partials) == 1 else merge_sums(partials)
 
     def _quality(self, splits: Sequence[str]) -> SplitQuality:
         if not splits:
@@ -102,9 +103,10 @@ class Assembly:
         return msgspec.structs.replace(own, **after_paper(self._pooled(splits, "sums_0").statistics()))
 
     def _accept_rate(self) -> float | None:
-        if "id-c5" not in self.splits:
+        """The share of accepted images at severity 5."""
+        if REJECTABLE_SPLIT not in self.splits:
             return None
-        accepted = self.splits["id-c5"].decisions.accepted
+        accepted = self.splits[REJECTABLE_SPLIT].decisions.accepted
         return float(accepted.sum() / len(accepted))
 
     def _reliability(self, inside: Sequence[str]) -> dict[str, dict[str, ReliabilityBins]]:
@@ -135,7 +137,7 @@ class Assembly:
         return OodResult(**msgspec.structs.asdict(overall), subsets=dict(zip(names, by_subset, strict=True)))
 
     def _rates(self, chosen: Array) -> OodRates:
-        """ID images against the chosen OOD images."""
+        """Rates of ID images against the chosen OOD images (a mask)."""
         if not chosen.any():
             return OodRates()
         inside, outside = self.splits["id"].decisions, self.splits["ood"].decisions
@@ -148,6 +150,6 @@ class Assembly:
 
 
 def _coverage(counts: Coverage) -> SplitCoverage:
-    """The counts as results.json has them: `missing` is absent where nothing is."""
+    """The counts for results.json; `missing` is absent if it is 0."""
     present = {name: counts[name] for name in ("images", "empty", "failed")}
     return SplitCoverage(**present, **({"missing": counts["missing"]} if counts["missing"] else {}))

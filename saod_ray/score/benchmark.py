@@ -1,7 +1,7 @@
-"""From a store to every metric of the benchmark, for several detectors at once.
+"""Score a store: every metric of the benchmark, for several detectors at once.
 
-Three steps, each spread over all cores: fit each detector on val; evaluate every other split of every detector; assemble
-each detector's result. The kernels and polars release the interpreter's lock, so threads are enough.
+There are three steps, and each uses all cores: fit each detector on val, evaluate every other split of every detector, and
+assemble each detector's result. The kernels and polars release the interpreter's lock, so threads are enough.
 """
 
 from __future__ import annotations
@@ -16,28 +16,23 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from saod_ray.config import ScoreSettings, source_of
+from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, ShardGoneError
 from saod_ray.score import ap, bootstrap
 from saod_ray.score.ap import Accuracy
-from saod_ray.score.bootstrap import Bootstrap, Evidence, Parts, Separation, parts_of
+from saod_ray.score.bootstrap import Bootstrap, BootstrapInput, Contributions, OodSeparation, contributions
 from saod_ray.score.calibrators import Calibrator
-from saod_ray.score.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.score.daq import AFTER_PAPER_BINS
 from saod_ray.score.evaluation import Keep, decide, evaluate_split
+from saod_ray.score.fit import detection_thresholds, fit_calibrators, image_threshold
 from saod_ray.score.matching import zero_id_rule
 from saod_ray.score.results import AccuracyResult, DetectorResult
+from saod_ray.score.self_aware import Identity, SelfAware, SelfAwareFile
 from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
 from saod_ray.score.uncertainty import Range
-from saod_ray.selfaware import (
-    Identity,
-    SelfAware,
-    SelfAwareFile,
-    detection_thresholds,
-    fit_calibrators,
-    image_threshold,
-)
-from saod_ray.store.cache import content_key
+from saod_ray.splits import SplitName
+from saod_ray.store.cache import cache_key
+from saod_ray.store.coverage import Coverage, coverage, refuse_gaps, refuse_mixture
 from saod_ray.store.seals import origin_digests
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
@@ -47,12 +42,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Progress = Callable[[int, int], None]
-RESULT_FORMAT = 2  # of cached results: raise it when any metric changes
+RESULT_FORMAT = 2  # of cached results: increase it when any metric changes
 
 
 @dataclass(frozen=True)
-class Scored:
-    """One detector's result and its self-aware detector as a file, and resamples of `bootstrap.METRICS`."""
+class ScoredDetector:
+    """The result of one detector, the file of its self-aware detector, and resamples of `bootstrap.METRICS`."""
 
     result: DetectorResult
     selfaware: SelfAwareFile
@@ -60,15 +55,15 @@ class Scored:
 
 
 class _CachedScores(msgspec.Struct, frozen=True):
-    """A `Scored` without resamples, as the cache has it."""
+    """A `ScoredDetector` without resamples, for the cache."""
 
     result: DetectorResult
     selfaware: SelfAwareFile
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """What val gave; `calibrators_0` are fitted at tau = 0 (Kuzucu et al.)."""
+class FittedDetector:
+    """The fit on val, and the accuracy on val. `calibrators_0` are fitted at tau = 0 (Kuzucu et al.)."""
 
     selfaware: SelfAware
     calibrators_0: list[Calibrator | None]
@@ -76,7 +71,14 @@ class Fitted:
 
 
 class Benchmark:
-    """A scoring of some of a store's detectors under one set of settings."""
+    """Scores the detectors of a store under one set of settings.
+
+    Args:
+        store: The store; its ledger is frozen as it is now.
+        settings: The settings.
+        partial: Score detectors for which images are missing.
+        resamples: Compute bootstrap replicates, too.
+    """
 
     def __init__(
         self, store: Store, settings: ScoreSettings, partial: bool = False, resamples: Bootstrap | None = None
@@ -90,15 +92,15 @@ class Benchmark:
         self.totals = {source: len(truth.image_ids) for source, truth in self.objects.items()}
 
     def under(self, settings: ScoreSettings) -> Benchmark:
-        """The same store under other settings: its ledger and ground truth are not read again."""
+        """The same benchmark under other settings. Ledger and ground truth are not read again."""
         other = copy(self)
         other.settings = settings
         return other
 
-    def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, Scored]:
-        """Score the detectors; those whose shards and settings were scored before are looked up.
+    def score(self, detectors: Sequence[str], progress: Progress | None = None) -> dict[str, ScoredDetector]:
+        """Score detectors. Results for the same shards and settings come from the cache.
 
-        Where an import replaces detections meanwhile, the ledger is read again.
+        If an import replaces detections meanwhile, the ledger is read again.
         """
         while True:
             try:
@@ -110,10 +112,10 @@ class Benchmark:
                     raise
                 self.store = fresh
 
-    def _score(self, detectors: Sequence[str], progress: Progress | None) -> dict[str, Scored]:
-        covered = self.covered(detectors)
+    def _score(self, detectors: Sequence[str], progress: Progress | None) -> dict[str, ScoredDetector]:
+        covered = self.check_coverage(detectors)
         for name in detectors:
-            self.refuse_unfit(name, covered[name], self.fitted_on())
+            self.refuse_unfit(name, covered[name], self.fit_splits())
         keys = {name: self._result_key(name, self.partial) for name in detectors}
         cached = {name: self._cached(keys[name]) for name in detectors}
         scored = {name: entry for name, entry in cached.items() if entry is not None}
@@ -127,8 +129,11 @@ class Benchmark:
                 self.store.cache.put_arrays(self._replicates_key(keys[name]), {"figures": entry.replicates})
         return {name: scored[name] for name in detectors}
 
-    def covered(self, detectors: Sequence[str]) -> dict[str, dict[str, Coverage]]:
-        """The coverage of each detector; mixtures are refused, and gaps unless the scoring may be partial."""
+    def check_coverage(self, detectors: Sequence[str]) -> dict[str, dict[str, Coverage]]:
+        """The coverage of each detector, by split.
+
+        SaodError if a detector's detections come from several versions of it, or if images are missing (unless partial).
+        """
         covered = {name: coverage(self.store, name, self.totals) for name in detectors}
         for name in detectors:
             refuse_mixture(self.store, name)
@@ -136,17 +141,17 @@ class Benchmark:
                 refuse_gaps(self.store, name, covered[name])
         return covered
 
-    def cached(self, detector: str) -> Scored | None:
-        """An earlier scoring under these settings, partial or not; None where there was none."""
+    def cached(self, detector: str) -> ScoredDetector | None:
+        """The cached result of an earlier scoring under these settings, partial or not; None if there is none."""
         keys = (self._result_key(detector, partial) for partial in (False, True))
         return next((entry for key in keys if (entry := self._cached(key)) is not None), None)
 
     def coverage(self, detector: str) -> dict[str, Coverage]:
-        """How many images of each split are there."""
+        """The coverage of a detector, by split."""
         return coverage(self.store, detector, self.totals)
 
-    def _cached(self, key: str) -> Scored | None:
-        """An earlier scoring, if its resamples (where they are asked for) are cached too."""
+    def _cached(self, key: str) -> ScoredDetector | None:
+        """A cached result; None if there is none, or if resamples are requested and not cached."""
         value = self.store.cache.value(key)
         if value is None:
             return None
@@ -155,16 +160,16 @@ class Benchmark:
         except msgspec.ValidationError:  # written by another version
             return None
         if self.resamples is None:
-            return Scored(entry.result, entry.selfaware)
+            return ScoredDetector(entry.result, entry.selfaware)
         arrays = self.store.cache.arrays(self._replicates_key(key))
-        return None if arrays is None else Scored(entry.result, entry.selfaware, arrays["figures"])
+        return None if arrays is None else ScoredDetector(entry.result, entry.selfaware, arrays["figures"])
 
-    def fitted_on(self) -> list[str]:
-        """The splits that the settings fit thresholds on."""
+    def fit_splits(self) -> list[str]:
+        """The splits that thresholds are fitted on under these settings."""
         return ["val", "pseudo-ood"] if self.settings.image_threshold == "pseudo-ood" else ["val"]
 
     def refuse_unfit(self, detector: str, covered: dict[str, Coverage], splits: Sequence[str]) -> None:
-        """Refuse to fit a detector that has nothing on one of these splits."""
+        """Raise SaodError if a detector has no detections on one of these splits, or val has no annotations."""
         for split in splits:
             if covered[split]["missing"] >= covered[split]["images"]:
                 raise SaodError(
@@ -176,12 +181,12 @@ class Benchmark:
 
     def _compute(
         self, detectors: list[str], covered: dict[str, dict[str, Coverage]], progress: Progress
-    ) -> dict[str, Scored]:
+    ) -> dict[str, ScoredDetector]:
         from saod_ray.score.assembly import Assembly
 
         jobs = [(name, split) for name in detectors for split in self._test_splits(covered[name])]
         done, total = 0, len(detectors) * (1 if self.resamples is None else 2) + len(jobs)
-        fitted: dict[str, Fitted] = {}
+        fitted: dict[str, FittedDetector] = {}
         splits: dict[str, dict[str, SplitScores]] = {name: {} for name in detectors}
         replicates: dict[str, Array] = {}
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -195,21 +200,21 @@ class Benchmark:
             for name in detectors:
                 if self.resamples is None:
                     break
-                evidence = self.evidence(fitted[name], splits[name])
-                replicates[name] = bootstrap.replicates(evidence, self.resamples, pool)
+                data = self.bootstrap_input(fitted[name], splits[name])
+                replicates[name] = bootstrap.replicates(data, self.resamples, pool)
                 progress(done := done + 1, total)
         scored = {}
         for name in detectors:
-            aware, accuracy = fitted[name].selfaware, fitted[name].accuracy
+            self_aware, accuracy = fitted[name].selfaware, fitted[name].accuracy
             assembly = Assembly(
-                self.settings, self.store.description, self.objects["ood"], aware, accuracy, splits[name]
+                self.settings, self.store.description, self.objects["ood"], self_aware, accuracy, splits[name]
             )
-            file = replace(aware, identity=self._identity(name)).to_file()
-            scored[name] = Scored(assembly.result(covered[name]), file, replicates.get(name))
+            file = replace(self_aware, identity=self._identity(name)).to_file()
+            scored[name] = ScoredDetector(assembly.result(covered[name]), file, replicates.get(name))
         return scored
 
     def _test_splits(self, covered: dict[str, Coverage]) -> list[str]:
-        """The splits to evaluate that have detections."""
+        """The test splits that have detections."""
         present = [split for split in self.store.splits if covered[split]["missing"] < covered[split]["images"]]
         return [split for split in present if split not in ("val", "pseudo-ood")]
 
@@ -217,11 +222,11 @@ class Benchmark:
 
     def _uncertainty(self, detector: str, split: str, ranges: Range | None) -> tuple[Array, Array]:
         kind, aggregate = self.settings.uncertainty, self.settings.aggregate
-        ids = self.objects[source_of(split)].image_ids
+        ids = self.objects[SplitName(split).source].image_ids
         return image_uncertainty(self.store, detector, split, kind, aggregate, ids, ranges)
 
-    def fit(self, detector: str) -> Fitted:
-        """The self-aware detector that val gives, and val's own accuracy."""
+    def fit(self, detector: str) -> FittedDetector:
+        """Fit a self-aware detector on val, and measure the accuracy on val."""
         settings, truth = self.settings, self.objects["val"]
         normalised = settings.uncertainty == "joint-entropy-normalised"
         ranges = entropy_ranges(self.store, detector) if normalised else None
@@ -232,61 +237,61 @@ class Benchmark:
         pseudo_id = self.pseudo_id(detector, raw)
         del raw
         images, uncertainty = self._uncertainty(detector, "val", ranges)
-        outside = np.empty(0)
+        pseudo_ood = np.empty(0)
         if settings.image_threshold == "pseudo-ood":
-            _, outside = self._uncertainty(detector, "pseudo-ood", ranges)
-        u = image_threshold(uncertainty[annotated[images]], outside, settings.image_threshold)
+            _, pseudo_ood = self._uncertainty(detector, "pseudo-ood", ranges)
+        u = image_threshold(uncertainty[annotated[images]], pseudo_ood, settings.image_threshold)
         v = detection_thresholds(pseudo_id, truth, settings)
         calibrators = fit_calibrators(pseudo_id, truth, v, settings, settings.tau)
         calibrators_0 = fit_calibrators(pseudo_id, truth, v, settings, 0.0, after_paper=True)
-        return Fitted(SelfAware(settings, u, v, calibrators, ranges), calibrators_0, accuracy)
+        return FittedDetector(SelfAware(settings, u, v, calibrators, ranges), calibrators_0, accuracy)
 
-    def fitted(self, detector: str) -> SelfAware:
-        """The self-aware detector that val gives, with its identity."""
+    def fit_self_aware(self, detector: str) -> SelfAware:
+        """Fit a self-aware detector on val, with its identity."""
         return replace(self.fit(detector).selfaware, identity=self._identity(detector))
 
     def pseudo_id(self, detector: str, val: SplitDetections) -> SplitDetections:
-        """The annotated images of val, on which everything is fitted; a partial store may have none."""
+        """The annotated images of val, on which everything is fitted; SaodError if a partial store has none."""
         annotated = val.on_images(self.objects["val"].annotated()[val.images])
         if not len(annotated.images):
             raise SaodError(
                 f"'{detector}' has no detections on val's annotated images, which thresholds are fitted on: complete "
-                f"it with `{self.store.completing(detector, 'val')}`."
+                f"it with `{self.store.completion_command(detector, 'val')}`."
             )
         return annotated
 
-    def score_split(self, detector: str, split: str, fitted: Fitted) -> SplitScores:
-        """Evaluate a test split and reduce it to sums; OOD images have decisions alone."""
+    def score_split(self, detector: str, split: str, fitted: FittedDetector) -> SplitScores:
+        """Evaluate a test split and reduce it to sums. OOD images have decisions only."""
         from saod_ray.score.assembly import SplitScores
         from saod_ray.score.reducers import BinRule
 
-        truth, aware = self.objects[source_of(split)], fitted.selfaware
-        if source_of(split) == "ood":
-            return SplitScores(decide(self.store, detector, split, truth, aware))
+        truth, self_aware = self.objects[SplitName(split).source], fitted.selfaware
+        if SplitName(split).source == "ood":
+            return SplitScores(decide(self.store, detector, split, truth, self_aware))
         reader = _MeasuringReader(self, detector, split)
-        evaluation = evaluate_split(self.store, detector, split, truth, aware, reader.read)
-        parts = parts_of(evaluation) if self.resamples is not None else None
+        evaluation = evaluate_split(self.store, detector, split, truth, self_aware, reader.read)
+        terms = contributions(evaluation) if self.resamples is not None else None
         sums = evaluation.sums()
         any_overlap = evaluation.rematched(fitted.calibrators_0, tau=0.0)
         sums_0 = any_overlap.sums(BinRule(AFTER_PAPER_BINS, lower_open=True))
-        return SplitScores(evaluation.decisions(), sums, sums_0, reader.accuracy, parts)
+        return SplitScores(evaluation.decisions(), sums, sums_0, reader.accuracy, terms)
 
     def raw_and_accuracy(self, detector: str, split: str) -> tuple[SplitDetections | None, Accuracy]:
-        """The accuracy of a split, and all its detections where they had to be loaded for it."""
+        """The accuracy of a split, and all its detections if they were loaded for it (None if it was cached)."""
         cached = self._cached_accuracy(detector, split)
         if cached is not None:
             return None, cached
-        raw = load(self.store, detector, split, self.objects[source_of(split)])
+        raw = load(self.store, detector, split, self.objects[SplitName(split).source])
         return raw, self._measure_accuracy(detector, split, raw)
 
     def accuracy(self, detector: str, split: str) -> Accuracy:
-        """AP, AR and oLRP of all detections of a split: looked up, or computed and cached."""
+        """AP, AR and oLRP of all detections of a split, from the cache if possible."""
         return self.raw_and_accuracy(detector, split)[1]
 
     def accuracy_of(self, detections: SplitDetections, split: str) -> Accuracy:
-        """AP, AR and oLRP of some detections of a split. Every split is an evaluation of its own here, unpooled."""
+        """AP, AR and oLRP of any detections of a split. Severities are evaluated separately."""
         misses = zero_id_rule(self.settings.conventions)
-        return ap.accuracy(detections, self.objects[source_of(split)], zero_id_misses=misses)
+        return ap.accuracy(detections, self.objects[SplitName(split).source], zero_id_misses=misses)
 
     def _cached_accuracy(self, detector: str, split: str) -> Accuracy | None:
         value = self.store.cache.value(self._accuracy_key(detector, split))
@@ -302,58 +307,60 @@ class Benchmark:
         return accuracy
 
     def _accuracy_key(self, detector: str, split: str) -> str:
-        """COCO's metrics depend on no setting but the conventions."""
+        """The key of AP, AR and oLRP, which depend on no setting except the conventions."""
         digests = [shard.sha256 for shard in self.store.shards(detector, split)]
-        ground = self.store.description.manifests[source_of(split)]
-        return content_key("accuracy", str(FORMAT), ground, self.settings.conventions, *digests)
+        manifest = self.store.description.manifests[SplitName(split).source]
+        return cache_key("accuracy", FORMAT, manifest, self.settings.conventions, *digests)
 
     # one detector ---------------------------------------------------------------------------------------------
 
     def _result_key(self, detector: str, partial: bool) -> str:
-        parts = ["result", str(FORMAT), str(RESULT_FORMAT), *map(str, self._identity(detector)), str(partial)]
-        parts += [self.settings.model_dump_json(), *self.store.description.manifests.values()]
-        for split in self.store.splits:
-            parts += [split, *(shard.sha256 for shard in self.store.shards(detector, split))]
-        return content_key(*parts)
+        parts = (*self._identity(detector), partial, self.settings.model_dump_json())
+        return cache_key("result", FORMAT, RESULT_FORMAT, *parts, *self.store.content_digests(detector))
 
     def _replicates_key(self, result_key: str) -> str:
         assert self.resamples is not None
-        return content_key("replicates", str(bootstrap.FORMAT), result_key, *map(str, self.resamples))
+        return cache_key("replicates", bootstrap.FORMAT, result_key, *self.resamples)
 
-    def evidence(self, fitted: Fitted, splits: dict[str, SplitScores]) -> Evidence:
-        """What resamples weigh, image by image."""
+    def bootstrap_input(self, fitted: FittedDetector, splits: dict[str, SplitScores]) -> BootstrapInput:
+        """What resamples are computed from."""
 
-        def pooled(names: list[str]) -> Parts | None:
-            parts = [scores.parts for name, scores in splits.items() if name in names and scores.parts is not None]
-            return sum(parts[1:], parts[0]) if parts else None
+        def pooled(names: list[str]) -> Contributions | None:
+            parts = [splits[name].contributions for name in names if name in splits]
+            terms = [part for part in parts if part is not None]
+            return sum(terms[1:], terms[0]) if terms else None
 
         separation = None
         if "id" in splits and "ood" in splits and len(splits["ood"].decisions.images):
-            both = splits["id"].decisions, splits["ood"].decisions
-            separation = Separation(*both, self.settings, fitted.selfaware.image_threshold)
-        return Evidence(
+            separation = OodSeparation(
+                splits["id"].decisions, splits["ood"].decisions, self.settings, fitted.selfaware.image_threshold
+            )
+        return BootstrapInput(
             settings=self.settings,
             objects=self.objects["id"],
             images=self.totals,
-            corrupted=bool(self.store.description.severities),
+            has_shift=bool(self.store.description.severities),
             separation=separation,
-            parts={"id": pooled(["id"]), "shift": pooled([name for name in splits if name.startswith("id-c")])},
+            contributions={
+                "id": pooled(["id"]),
+                "shift": pooled([name for name in splits if SplitName(name).is_shifted]),
+            },
         )
 
     def _identity(self, detector: str) -> Identity:
-        """Whose detections the thresholds are fitted on: val's and pseudo-ood's say so where a run made them."""
+        """The detector that thresholds are fitted for, from the origins of its detections on val and pseudo-ood."""
         pages = [page for split in ("val", "pseudo-ood") for page in self.store.pages(detector, split)]
         versions = {page.origin.file if page.origin.kind == RUN else None for page in pages}
         fingerprint = versions.pop() if len(versions) == 1 else None
         origin = "mixed" if versions else "import" if fingerprint is None else RUN
-        source = tuple(origin_digests(self.store, detector, self.fitted_on()).items())
+        source = tuple(origin_digests(self.store, detector, self.fit_splits()).items())
         return Identity(detector, self.store.description.name, tuple(self.classes), fingerprint, origin, source)
 
 
 class _MeasuringReader:
-    """Reads the detections of a split that are kept, and measures the accuracy of all of them on the way.
+    """Reads the kept detections of a split, and measures the accuracy of all its detections on the way.
 
-    All of them are in memory only as long as that takes.
+    All detections are in memory only while the accuracy is measured.
     """
 
     def __init__(self, benchmark: Benchmark, detector: str, split: str) -> None:
@@ -361,11 +368,11 @@ class _MeasuringReader:
         self.accuracy: Accuracy | None = None
 
     def read(self, keep: Keep) -> SplitDetections:
-        """The kept detections."""
+        """The detections that `keep` selects."""
         raw, self.accuracy = self._benchmark.raw_and_accuracy(self._detector, self._split)
         if raw is not None:
             return raw.kept_by(keep)
-        truth = self._benchmark.objects[source_of(self._split)]
+        truth = self._benchmark.objects[SplitName(self._split).source]
         return load(self._benchmark.store, self._detector, self._split, truth, keep)
 
 

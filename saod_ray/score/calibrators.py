@@ -1,8 +1,9 @@
-"""Calibrators: one small function of the score a class, fitted on val, kept as plain numbers."""
+"""Calibrators: one small function of the score per class, fitted on val and stored as plain numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 import numpy as np
 
 Array = np.ndarray
-_EDGE = 1e-12  # logits of scores nearer to 0 or 1 than this are cut
+_EDGE = 1e-12  # scores closer to 0 or 1 than this are clipped before their logit is taken
 
 
 class Linear(msgspec.Struct, frozen=True, tag="linear"):
@@ -28,7 +29,7 @@ class Linear(msgspec.Struct, frozen=True, tag="linear"):
 
 
 class Isotonic(msgspec.Struct, frozen=True, tag="isotonic"):
-    """Linear interpolation between knots; outside of them NaN, or the nearest value where `clip`."""
+    """Linear interpolation between knots. Outside of their range: NaN, or the nearest knot's value if `clip`."""
 
     x: list[float]
     y: list[float]
@@ -37,9 +38,9 @@ class Isotonic(msgspec.Struct, frozen=True, tag="isotonic"):
     def __post_init__(self) -> None:
         _check_finite(*self.x, *self.y)
         if not self.x or len(self.x) != len(self.y):
-            raise ValueError(f"{len(self.x)} `x` and {len(self.y)} `y` are no knots")
+            raise ValueError(f"`x` and `y` must be non-empty and of equal length, not {len(self.x)} and {len(self.y)}")
         if any(b <= a for a, b in pairwise(self.x)):
-            raise ValueError("the knots' `x` do not rise")
+            raise ValueError("`x` must be strictly increasing")
 
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
@@ -50,7 +51,7 @@ class Isotonic(msgspec.Struct, frozen=True, tag="isotonic"):
 
 
 class Histogram(msgspec.Struct, frozen=True, tag="histogram"):
-    """A value for each bin; edges fall from 1 to 0."""
+    """One value per bin. Edges descend from 1 to 0."""
 
     edges: list[float]
     values: list[float]
@@ -62,7 +63,7 @@ class Histogram(msgspec.Struct, frozen=True, tag="histogram"):
 
     def __call__(self, score: Array) -> Array:
         """Calibrate scores."""
-        # the first edge below the score: edges fall, so count those at or above it
+        # edges descend: the number of edges at or above a score gives its bin
         first = np.searchsorted(-np.asarray(self.edges), -score, side="right")
         return np.asarray(self.values)[np.clip(first - 1, 0, len(self.values) - 1)]
 
@@ -82,7 +83,7 @@ class Logistic(msgspec.Struct, frozen=True, tag="logistic"):
 
 
 def _check_finite(*numbers: float) -> None:
-    """msgspec makes of a ValueError what is wrong with a file, and where."""
+    """Raise ValueError, which msgspec reports with the place in the file."""
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a number is not finite")
 
@@ -90,10 +91,16 @@ def _check_finite(*numbers: float) -> None:
 Calibrator = Linear | Isotonic | Histogram | Logistic
 
 
-def fit(kind: str, score: Array, target: Array, bins: int, clip: bool, rising: bool = False) -> Calibrator | None:
-    """Fit one class on scores and targets (IoU, or 0 for a FP), by falling score. None: the raw score stays.
+def fit(kind: str, score: Array, target: Array, bins: int, *, clip: bool, rising: bool = False) -> Calibrator | None:
+    """Fit the calibrator of one class; None leaves scores unchanged.
 
-    `clip` is for isotonic regression outside of its range; `rising` forbids a negative slope.
+    Args:
+        kind: The setting `calibrator`.
+        score: (n,) float64 in descending order.
+        target: (n,) float64: the IoU of a true positive, 0 for a false positive.
+        bins: Number of bins of a histogram.
+        clip: Clip isotonic regression outside of its range instead of returning NaN.
+        rising: Forbid a negative slope.
     """
     if kind == "none" or len(score) == 0:
         return None
@@ -106,8 +113,24 @@ def fit(kind: str, score: Array, target: Array, bins: int, clip: bool, rising: b
     return _logistic(score, target, with_intercept=kind == "platt")
 
 
+def calibrated_scores(label: Array, score: Array, calibrators: Sequence[Calibrator | None]) -> Array:
+    """Apply each class's calibrator to its scores; a copy, in the same order.
+
+    >>> calibrated_scores(np.array([1, 0]), np.array([0.5, 0.5]), [None, Linear(slope=0.5, intercept=0.0)]).tolist()
+    [0.25, 0.5]
+    """
+    score = score.copy()
+    order = np.argsort(label, kind="stable")
+    starts = np.searchsorted(label[order], np.arange(len(calibrators) + 1))
+    for number, calibrator in enumerate(calibrators):
+        rows = order[starts[number] : starts[number + 1]]
+        if calibrator is not None and len(rows):
+            score[rows] = calibrator(score[rows])
+    return score
+
+
 def _linear(x: Array, y: Array, rising: bool) -> Linear:
-    # sums instead of a solver: the system is 1 by 1, and BLAS would wake all cores for it
+    # closed form: a solver would call BLAS, which starts threads on all cores for a system of one unknown
     centred = x - x.mean()
     slope = (centred * (y - y.mean())).sum() / (centred**2).sum() if np.ptp(x) > 0 else 0.0
     slope = max(slope, 0.0) if rising else slope
@@ -134,9 +157,9 @@ def _histogram(x: Array, y: Array, bins: int) -> Histogram | None:
 
 
 def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
-    """Binary cross-entropy with soft targets by L-BFGS: convex in slope and intercept.
+    """Minimise the binary cross-entropy with soft targets by L-BFGS; it is convex in slope and intercept.
 
-    The slope is a magnitude, so where the optimum of all slopes is negative, the one among magnitudes is 0.
+    The slope must not be negative: if the optimum is, the constrained optimum is slope 0.
     """
     from scipy.optimize import minimize
 
@@ -150,13 +173,13 @@ def _logistic(x: Array, y: Array, with_intercept: bool) -> Logistic:
         gradient = [(residual * logit).sum(), residual.sum()]
         return float(value), np.array(gradient[: len(parameters)])
 
-    # ftol 0: stop where the gradient vanishes, not where a step gained little
+    # ftol 0: stop when the gradient vanishes, not when a step improves little
     options: dict[str, Any] = {"maxiter": 2000, "maxfun": 10_000, "ftol": 0.0, "gtol": 1e-9}
-    begin = np.array([1.0, 0.0] if with_intercept else [1.0])
-    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
-    if found[0] < 0:
+    start = np.array([1.0, 0.0] if with_intercept else [1.0])
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+    if optimum[0] < 0:
         return Logistic(0.0, float(_logit(y.mean())) if with_intercept else 0.0)
-    return Logistic(float(found[0]), float(found[1]) if with_intercept else 0.0)
+    return Logistic(float(optimum[0]), float(optimum[1]) if with_intercept else 0.0)
 
 
 def _logit(score: Array) -> Array:

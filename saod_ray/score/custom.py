@@ -1,4 +1,4 @@
-"""Custom metrics of a detector: evaluated on ID and on the corrupted images, and resampled where they are sums."""
+"""Custom metrics of a detector: computed on ID and on corrupted images, and resampled if they are per image."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 from saod_ray.score import bootstrap
-from saod_ray.score.benchmark import Benchmark, Scored
+from saod_ray.score.benchmark import Benchmark, ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import CustomMetric, finite
 from saod_ray.score.results import Intervals, MetricResult, Number, OodIntervals, QualityIntervals
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.tables import MatchFrames
-from saod_ray.selfaware import SelfAware
+from saod_ray.splits import SplitName
 
 Array = np.ndarray
 PARTS = ("id", "shift")
@@ -24,24 +25,28 @@ PARTS = ("id", "shift")
 
 @dataclass(frozen=True)
 class MetricFrames:
-    """What a metric sees: detections that the self-aware detector keeps, and the objects that count."""
+    """The arguments of a metric: the detections that the self-aware detector keeps, and the objects that count."""
 
     matches: pl.DataFrame
     objects: pl.DataFrame
 
 
-def with_metrics(benchmark: Benchmark, scored: dict[str, Scored], metrics: Sequence[CustomMetric]) -> dict[str, Scored]:
-    """The same results with custom metrics added. They are computed every time: a function has no digest."""
+def with_metrics(
+    benchmark: Benchmark, scored: dict[str, ScoredDetector], metrics: Sequence[CustomMetric]
+) -> dict[str, ScoredDetector]:
+    """Add custom metrics to results. They are never cached, because a function has no digest."""
     names = [metric.name for metric in metrics]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SaodError(f"Two metrics are called {some(map(repr, twice))}: give each a name of its own.")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SaodError(f"Two metrics are called {join_truncated(map(repr, repeated))}: give each its own name.")
     if not metrics:
         return scored
     return {name: _with_metrics(benchmark, name, entry, metrics) for name, entry in scored.items()}
 
 
-def _with_metrics(benchmark: Benchmark, detector: str, scored: Scored, metrics: Sequence[CustomMetric]) -> Scored:
+def _with_metrics(
+    benchmark: Benchmark, detector: str, scored: ScoredDetector, metrics: Sequence[CustomMetric]
+) -> ScoredDetector:
     frames = {part: _frames(benchmark, detector, scored, part) for part in PARTS}
     results, intervals = {}, {}
     for metric in metrics:
@@ -60,29 +65,29 @@ def _with_metrics(benchmark: Benchmark, detector: str, scored: Scored, metrics: 
     if intervals:
         empty = Intervals(daq=None, ood=OodIntervals(), id=QualityIntervals(), shift=QualityIntervals())
         result = msgspec.structs.replace(result, intervals=msgspec.structs.replace(empty, metrics=intervals))
-    return Scored(result, scored.selfaware, scored.replicates)
+    return ScoredDetector(result, scored.selfaware, scored.replicates)
 
 
-def _frames(benchmark: Benchmark, detector: str, scored: Scored, part: str) -> MetricFrames | None:
-    """The frames of ID, or of all severities together (one evaluation); None where there are no detections."""
-    store, self_aware = benchmark.store, SelfAware.of_json(scored.selfaware)
-    splits = ["id"] if part == "id" else [split for split in store.splits if split.startswith("id-c")]
+def _frames(benchmark: Benchmark, detector: str, scored: ScoredDetector, part: str) -> MetricFrames | None:
+    """The frames of ID, or of all severities as one evaluation; None without detections."""
+    store, self_aware = benchmark.store, SelfAware.from_json(scored.selfaware)
+    splits = ["id"] if part == "id" else [split for split in store.splits if SplitName(split).is_shifted]
     present = [split for split in splits if store.shards(detector, split)]
     if not present:
         return None
     matches, objects = [], []
     for split in present:
         frames = MatchFrames(benchmark, detector, split, self_aware)
-        kept = frames.lazy().filter(pl.col("outcome") != "dropped")
-        matches.append(kept.with_columns(split=pl.lit(split)).collect())
+        counted = frames.lazy().filter(pl.col("outcome") != "dropped")
+        matches.append(counted.with_columns(split=pl.lit(split)).collect())
         objects.append(frames.counted_objects().with_columns(split=pl.lit(split)))
-    # shards have names of their own, and rows must not depend on them
+    # the order of rows must not depend on the names of shards
     order = ("split", "image_id", "label", "score", "x1", "y1", "x2", "y2")
     return MetricFrames(pl.concat(matches, how="diagonal").sort(*order), pl.concat(objects))
 
 
 def _value(metric: CustomMetric, frames: MetricFrames | None) -> tuple[Number, dict[str, Number] | None]:
-    """The metric over all, and per class where it has values per class."""
+    """The value of a metric, and its values per class if it has them."""
     if frames is None:
         return None, None
     value = metric(frames.matches, frames.objects)
@@ -105,7 +110,7 @@ def _checked(metric: CustomMetric, frame: pl.DataFrame, columns: tuple[str, ...]
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise SaodError(
-            f"The frame of the metric '{metric.name}' lacks the column {some(missing)}: it has {some(frame.columns)}."
+            f"The frame of the metric '{metric.name}' lacks the column {join_truncated(missing)}: it has {join_truncated(frame.columns)}."
         )
     return frame if "weight" in frame.columns else frame.with_columns(weight=pl.lit(1.0))
 
@@ -117,7 +122,7 @@ def _ratio(total: float, weight: float) -> Number:
 def _interval(
     benchmark: Benchmark, metric: CustomMetric, frames: MetricFrames | None, value: Number
 ) -> list[float] | None:
-    """The percentiles over resamples of the ID images; corrupted copies follow their originals."""
+    """The interval over resamples of the ID images; corrupted copies follow their originals."""
     resamples = benchmark.resamples
     if frames is None or value is None or resamples is None:
         return None
@@ -131,7 +136,7 @@ def _interval(
 
 
 def _replicates(resamples: Bootstrap, columns: Array) -> Array:
-    """The metric of every resample; NaN where its weights are 0. `columns` has values and weights per image."""
-    drawn = (bootstrap.draws(resamples, "id", number, columns.shape[1]) for number in range(resamples.replicates))
-    sums = np.array([columns @ times for times in drawn])
+    """The metric of every resample; NaN if its weights add up to 0. `columns` is (2, images): values, weights."""
+    draw_counts = (bootstrap.draws(resamples, "id", number, columns.shape[1]) for number in range(resamples.replicates))
+    sums = np.array([columns @ counts for counts in draw_counts])
     return np.divide(sums[:, 0], sums[:, 1], out=np.full(len(sums), np.nan), where=sums[:, 1] != 0)

@@ -1,4 +1,4 @@
-"""DAQ and its parts: LRP and LaECE combined in IDQ; BA, IDQ and IDQ_T combined in DAQ."""
+"""IDQ, which combines LRP and LaECE, and DAQ, which combines BA, IDQ and IDQ_T."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quality(sums: Statistics, settings: ScoreSettings) -> SplitQuality:
 
 def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, float]) -> float | None:
     """The harmonic mean of 1 - LRP and 1 - LaECE."""
-    if lrp_mean == 1:  # nothing was found, and LaECE may be undefined because nothing was detected
+    if lrp_mean == 1:  # no object was detected, and LaECE may be undefined
         return 0.0
     if lrp_mean is None or laece_mean is None:
         return None
@@ -32,7 +32,10 @@ def idq(lrp_mean: float | None, laece_mean: float | None, weights: tuple[float, 
 
 
 def daq(parts: Sequence[float | None], weights: tuple[float, ...]) -> float | None:
-    """The harmonic mean of BA, IDQ and (where there is corruption) IDQ_T: 0 where one is 0, None where one is undefined."""
+    """The weighted harmonic mean of BA, IDQ and, if there are corrupted splits, IDQ_T.
+
+    0 if a part is 0, None if a part is undefined.
+    """
     used = [(part, weight) for part, weight in zip(parts, weights, strict=False) if weight]
     if any(part == 0 for part, _ in used):
         return 0.0
@@ -43,7 +46,7 @@ def daq(parts: Sequence[float | None], weights: tuple[float, ...]) -> float | No
 
 
 def after_paper(sums: Statistics) -> dict[str, float | None]:
-    """LaECE_0, LaACE_0 and LRP_0 (Kuzucu et al.): any overlap matches, and classes without detections do not count."""
+    """LaECE_0, LaACE_0 and LRP_0 of Kuzucu et al.: any overlap is a match, and classes without detections do not count."""
     return {
         "laece_0": lrp.mean_of_defined(laece.laece(sums, paper=True)),
         "laace_0": lrp.mean_of_defined(laece.laace(sums)),

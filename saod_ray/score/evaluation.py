@@ -1,4 +1,4 @@
-"""Accept, threshold, calibrate and match one split of one detector: the only place that does.
+"""Evaluate one split of one detector: accept or reject images, then threshold, calibrate and match detections.
 
 Scoring, resampling, reports, experiments and sweeps all start from a `SplitEvaluation`.
 """
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from saod_ray.config import ScoreSettings, source_of
-from saod_ray.score.calibrators import Calibrator
+from saod_ray.config import ScoreSettings
+from saod_ray.score.calibrators import Calibrator, calibrated_scores
 from saod_ray.score.matching import Matches, greedy, zero_id_rule
 from saod_ray.score.objects import GroundTruth
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import SplitDetections, image_uncertainty, load
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware, calibrated
+from saod_ray.splits import SplitName, shifted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,18 +28,19 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Calibrators = Sequence[Calibrator | None]
-Keep = Callable[[SplitDetections], Array]  # a mask of the detections to keep
+REJECTABLE_SPLIT = shifted(5)  # objects on its rejected images are not misses
+Keep = Callable[[SplitDetections], Array]  # returns a mask of the detections to keep
 
 
 class Decisions(NamedTuple):
-    """The images of a split (positions, rising), their uncertainties, and a mask of the accepted ones."""
+    """The image-level decisions of a split."""
 
-    images: Array
-    uncertainty: Array
-    accepted: Array
+    images: Array  # (images,) positions, ascending
+    uncertainty: Array  # (images,) float64
+    accepted: Array  # (images,) bool
 
     def by_position(self, images: int) -> Array:
-        """The accepted images as a mask over all images of the source."""
+        """The accepted images as a mask over all `images` images of the source."""
         mask = np.zeros(images, bool)
         mask[self.images] = self.accepted
         return mask
@@ -46,11 +48,11 @@ class Decisions(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitEvaluation:
-    """Detections of a split with their outcomes.
+    """The detections of a split that the self-aware detector keeps, with their outcomes.
 
-    `kept` has the detections on accepted images that reach their class's threshold, with raw scores; `calibrated` has
-    the same ones with calibrated scores, by which they were matched. Row i of `uncertainty` and `accepted` is image
-    `kept.images[i]`.
+    `detections` has the detections on accepted images that reach their class's threshold, with raw scores. `calibrated`
+    has the same detections with calibrated scores, by which they were matched. Row i of `uncertainty` and `accepted` is
+    image `detections.images[i]`.
     """
 
     split: str
@@ -58,22 +60,22 @@ class SplitEvaluation:
     truth: GroundTruth
     uncertainty: Array
     accepted: Array
-    kept: SplitDetections
+    detections: SplitDetections
     calibrated: SplitDetections
     matches: Matches
 
     def decisions(self) -> Decisions:
         """The uncertainty of each image, and whether it is accepted."""
-        return Decisions(self.kept.images, self.uncertainty, self.accepted)
+        return Decisions(self.detections.images, self.uncertainty, self.accepted)
 
     def counted_images(self) -> Array:
         """A mask of the images whose objects count."""
         return counted_images(self.split, self.accepted)
 
     def object_counts(self, chosen: Array | None = None) -> Array:
-        """The number of non-crowd objects per class on the counted images, or on those of a mask among them."""
+        """The number of non-crowd objects per class on the images that count; `chosen` is a mask of a part of them."""
         counted = self.counted_images()
-        return self.truth.counts(self.kept.images[counted if chosen is None else counted & chosen])
+        return self.truth.counts(self.detections.images[counted if chosen is None else counted & chosen])
 
     def bin_rule(self) -> BinRule:
         """The bins of LaECE under these settings."""
@@ -82,13 +84,13 @@ class SplitEvaluation:
         return BinRule(self.settings.bins, last_closed=self.settings.conventions == "paper")
 
     def frame(self, **per_image: Array) -> pl.DataFrame:
-        """The matches as a frame with one row per detection; `per_image` adds columns that have one value per image."""
+        """The matches as a frame with one row per detection. `per_image` adds columns, with one value per image each."""
         from saod_ray.score.reducers import match_frame
 
-        counts = np.diff(self.kept.offsets)
+        counts = np.diff(self.detections.offsets)
         columns = {name: np.repeat(values, counts) for name, values in per_image.items()}
         label, score = self.calibrated.label, self.calibrated.score
-        return match_frame(label, score, self.matches, score=self.kept.score, **columns)
+        return match_frame(label, score, self.matches, score=self.detections.score, **columns)
 
     def sums(self, rule: BinRule | None = None) -> ClassSums:
         """Sums over all detections."""
@@ -97,53 +99,60 @@ class SplitEvaluation:
         return class_sums(self.frame(), self.object_counts(), rule or self.bin_rule())
 
     def sums_by(self, groups: Array, count: int) -> list[ClassSums]:
-        """Sums by group of images: `groups` has a number below `count` for each image, or -1 to leave it out."""
+        """Sums by group of images. `groups` has a number below `count` for each image, or -1 to ignore it."""
         from saod_ray.score.reducers import class_sums_by
 
         objects = [self.object_counts(groups == number) for number in range(count)]
         return class_sums_by(self.frame(group=groups), "group", objects, self.bin_rule())
 
     def selected(self, keep: Array) -> SplitEvaluation:
-        """The detections of a mask with the outcomes that they have among all."""
+        """The detections of a mask, with their outcomes unchanged."""
         matches = Matches(*(values[keep] for values in self.matches))
-        return replace(self, kept=self.kept.select(keep), calibrated=self.calibrated.select(keep), matches=matches)
+        return replace(
+            self, detections=self.detections.select(keep), calibrated=self.calibrated.select(keep), matches=matches
+        )
 
     def matched_raw(self, severities: Sequence[int]) -> SplitEvaluation:
-        """The same detections with their raw scores, matched by them."""
-        return evaluate(self.split, self.kept, self.truth, self.settings, severities=severities)
+        """The same detections, matched by their raw scores."""
+        return evaluate(self.split, self.detections, self.truth, self.settings, severities=severities)
 
     def rematched(self, calibrators: Calibrators, tau: float) -> SplitEvaluation:
-        """The same detections with other calibrators, matched at another tau; annotation ids mean nothing here."""
-        scored = calibrated(self.kept, list(calibrators))
+        """The same detections with other calibrators and another tau. Annotation ids of 0 are not special here."""
+        scored = calibrate(self.detections, calibrators)
         matches = greedy(scored, self.truth, tau, zero_id_misses=False)
         return replace(self, calibrated=scored, matches=matches)
 
 
-def counted_images(split: str, accepted: Array) -> Array:
-    """A mask of the images whose objects count: all of them, but at severity 5 the accepted ones alone.
+def calibrate(detections: SplitDetections, calibrators: Calibrators) -> SplitDetections:
+    """The same detections with each class's calibrator applied to their scores."""
+    return detections.with_score(calibrated_scores(detections.label, detections.score, calibrators))
 
-    Elsewhere the objects of a rejected image are misses.
+
+def counted_images(split: str, accepted: Array) -> Array:
+    """A mask of the images whose objects count: all images, but at severity 5 only the accepted ones.
+
+    On other splits, the objects of a rejected image count as misses.
     """
-    return accepted if split == "id-c5" else np.ones(len(accepted), bool)
+    return accepted if split == REJECTABLE_SPLIT else np.ones(len(accepted), bool)
 
 
 def decide(store: Store, detector: str, split: str, truth: GroundTruth, self_aware: SelfAware) -> Decisions:
-    """The image-level uncertainties of a split, and which images the self-aware detector accepts."""
+    """Compute the image-level uncertainties of a split, and accept or reject its images."""
     settings = self_aware.settings
     kind = settings.uncertainty, settings.aggregate
     images, uncertainty = image_uncertainty(store, detector, split, *kind, truth.image_ids, self_aware.ranges)
     return Decisions(images, uncertainty, self_aware.accepts(uncertainty, uncertainty != NO_DETECTION))
 
 
-def keeper(self_aware: SelfAware, decisions: Decisions, truth: GroundTruth) -> Keep:
-    """A function that masks the detections which the self-aware detector keeps, in any part of the split."""
+def keep_rule(self_aware: SelfAware, decisions: Decisions, truth: GroundTruth) -> Keep:
+    """A function from any part of a split to a mask of the detections that the self-aware detector keeps."""
     accepted = decisions.by_position(len(truth.image_ids))
     return lambda part: self_aware.keeps(part, accepted)
 
 
 def evaluate(
     split: str,
-    kept: SplitDetections,
+    detections: SplitDetections,
     truth: GroundTruth,
     settings: ScoreSettings,
     *,
@@ -151,17 +160,26 @@ def evaluate(
     severities: Sequence[int] = (),
     decisions: Decisions | None = None,
 ) -> SplitEvaluation:
-    """Calibrate and match detections of a whole split, or of any part of it: images do not depend on each other.
+    """Calibrate and match detections of a split, or of any part of it: images do not depend on each other.
 
-    Without `decisions` no image is rejected.
+    Args:
+        split: Name of the split.
+        detections: The detections that the self-aware detector keeps.
+        truth: The ground truth of the split's source.
+        settings: The settings.
+        calibrators: One per class; None to match by raw scores.
+        severities: The severities of the use case.
+        decisions: Decisions on the images of `detections`; by default all images are accepted.
     """
-    scored = kept if calibrators is None else calibrated(kept, list(calibrators))
+    scored = detections if calibrators is None else calibrate(detections, calibrators)
     misses = zero_id_rule(settings.conventions, split, severities)
     matches = greedy(scored, truth, settings.tau, zero_id_misses=misses)
     if decisions is None:
-        everything = np.ones(len(kept.images), bool)
-        decisions = Decisions(kept.images, np.full(len(kept.images), np.nan), everything)
-    return SplitEvaluation(split, settings, truth, decisions.uncertainty, decisions.accepted, kept, scored, matches)
+        images = detections.images
+        decisions = Decisions(images, np.full(len(images), np.nan), np.ones(len(images), bool))
+    return SplitEvaluation(
+        split, settings, truth, decisions.uncertainty, decisions.accepted, detections, scored, matches
+    )
 
 
 def evaluate_split(
@@ -174,15 +192,16 @@ def evaluate_split(
 ) -> SplitEvaluation:
     """Evaluate a split of val or ID images with a self-aware detector.
 
-    `read` gives the detections that a mask selects, if not from the store: `raw.kept_by` where all are at hand.
+    `read` returns the detections that a `Keep` function selects. By default they are read from the store; pass
+    `raw.kept_by` if all detections are in memory already.
     """
-    assert source_of(split) != "ood", "OOD images have no objects"
+    assert SplitName(split).source != "ood", "OOD images have no objects"
     decisions = decide(store, detector, split, truth, self_aware)
-    keep = keeper(self_aware, decisions, truth)
-    kept = load(store, detector, split, truth, keep) if read is None else read(keep)
+    keep = keep_rule(self_aware, decisions, truth)
+    detections = load(store, detector, split, truth, keep) if read is None else read(keep)
     return evaluate(
         split,
-        kept,
+        detections,
         truth,
         self_aware.settings,
         calibrators=self_aware.calibrators,

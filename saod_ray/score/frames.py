@@ -6,7 +6,7 @@ import msgspec
 import polars as pl
 
 from saod_ray.errors import SaodError
-from saod_ray.score.metrics import MAIN, columns_of
+from saod_ray.score.metrics import MAIN, custom_columns
 from saod_ray.score.results import BenchmarkResult, DetectorResult
 
 
@@ -15,7 +15,7 @@ def leaderboard(results: BenchmarkResult) -> pl.DataFrame:
     detectors = results.ranked()
     custom = {name: metric for result in detectors.values() for name, metric in result.custom.items()}
     columns: dict[str, list[str] | list[float | None]] = {"detector": list(detectors)}
-    for metric in (*MAIN, *columns_of(custom)):
+    for metric in (*MAIN, *custom_columns(custom)):
         columns[metric.title] = [metric.value(result) for result in detectors.values()]
     return pl.DataFrame(columns, schema={name: pl.String if name == "detector" else pl.Float64 for name in columns})
 
@@ -37,7 +37,7 @@ def per_class(result: DetectorResult) -> pl.DataFrame:
 
 
 def reliability(result: DetectorResult, part: str) -> pl.DataFrame:
-    """One row per class and bin that has detections: their number, mean score and mean IoU."""
+    """One row per class and non-empty bin: number of detections, mean score and mean IoU."""
     if part not in ("id", "shift"):
         raise SaodError(f"'{part}' has no reliability diagram: use id or shift.")
     schema = {"class": pl.String, "bin": pl.Int64, "detections": pl.Int64, "score": pl.Float64, "iou": pl.Float64}

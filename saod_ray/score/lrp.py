@@ -1,4 +1,4 @@
-"""LRP with its components, and the prefix rule behind LRP-optimal thresholds and oLRP."""
+"""LRP with its components, LRP-optimal thresholds and oLRP."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ COMPONENTS = ("lrp", "lrp_loc", "lrp_fp", "lrp_fn")
 
 
 class Prefix(NamedTuple):
-    """Per class, the first prefix of its list with the smallest LRP; `last` is its last detection, or -1."""
+    """Per class, the prefix of its score-ordered detections with the smallest LRP; the shortest of equals.
 
-    last: Array
+    All arrays are (classes,).
+    """
+
+    last: Array  # index of the last detection of the prefix, or -1
     lrp: Array
     tp: Array
     fp: Array
-    iou: Array
-    any_tp: Array
+    iou: Array  # sum over TPs
+    any_tp: Array  # whether any prefix has a TP
 
 
 @njit(cache=True, nogil=True)
@@ -57,12 +60,15 @@ def _best_prefix(
 
 
 def best_prefix(order: Array, start: Array, state: Array, iou: Array, objects: Array, tau: float) -> Prefix:
-    """Walk the class lists that `class_order` gives; `objects` is the number of non-crowd objects per class."""
+    """The best prefix of each class. `order` and `start` are those of `class_order`, `state` and `iou` those of matches.
+
+    `objects` is the number of non-crowd objects per class.
+    """
     return Prefix(*_best_prefix(order, start, state, iou, objects, tau))
 
 
 def optimal_thresholds(label: Array, score: Array, matches: Matches, objects: Array, tau: float) -> Array:
-    """LRP-optimal score thresholds: -1 for a class without objects, NaN for one without a TP."""
+    """LRP-optimal score thresholds, (classes,): -1 for a class without objects, NaN for one without a TP."""
     best = best_prefix(*class_order(label, score, len(objects)), matches.state, matches.iou, objects, tau)
     thresholds = np.full(len(objects), np.nan)
     thresholds[objects == 0] = -1.0
@@ -71,32 +77,32 @@ def optimal_thresholds(label: Array, score: Array, matches: Matches, objects: Ar
 
 
 def olrp(best: Prefix, objects: Array) -> dict[str, float | None]:
-    """oLRP and its components from prefixes at tau = 0.5; classes without objects do not count."""
+    """oLRP and its components from best prefixes at tau = 0.5; classes without objects do not count."""
     parts = components(best.tp, best.fp, best.iou, objects, 0.5)
     parts["lrp"] = np.where(best.any_tp, best.lrp, np.where(objects > 0, 1.0, np.nan))
     return {f"o{name}": mean_of_defined(values) for name, values in parts.items()}
 
 
 def components(tp: Array, fp: Array, iou: Array, objects: Array, tau: float, paper: bool = False) -> dict[str, Array]:
-    """LRP per class with localisation, FP and FN part; NaN where undefined.
+    """LRP per class with its localisation, FP and FN components; NaN where undefined.
 
-    Under the paper's conventions the FP part of a class with FPs and no TP is 1 instead of undefined.
+    Under the paper's conventions, the FP component of a class with FPs and no TP is 1 instead of undefined.
 
     >>> one = components(np.array([1]), np.array([1]), np.array([0.8]), np.array([2]), 0.5)
     >>> {name: round(float(value[0]), 3) for name, value in one.items()}
     {'lrp': 0.8, 'lrp_loc': 0.2, 'lrp_fp': 0.5, 'lrp_fn': 0.5}
     """
-    found = tp > 0
+    has_tp = tp > 0
     fn = objects - tp
     with np.errstate(divide="ignore", invalid="ignore"):
         total = ((tp - iou) / (1 - tau) + fp + fn) / (tp + fp + fn)
         values = [total, (tp - iou) / tp, fp / (tp + fp), fn / objects]
     without_tp: list[Any] = [1.0, np.nan, np.where(paper & (fp > 0), 1.0, np.nan), 1.0]
     pairs = zip(COMPONENTS, values, without_tp, strict=True)
-    return {name: np.where(objects == 0, np.nan, np.where(found, some, none)) for name, some, none in pairs}
+    return {name: np.where(objects == 0, np.nan, np.where(has_tp, value, fallback)) for name, value, fallback in pairs}
 
 
 def mean_of_defined(values: Array) -> float | None:
-    """The mean over the values that are defined; None where there are none."""
+    """The mean over the values that are not NaN; None if there are none."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else None

@@ -1,4 +1,4 @@
-"""Overlaps of detections with objects, and the greedy assignment over them."""
+"""Overlaps of detections with objects, and the greedy matching of detections to objects."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 from numba import njit
 
 from saod_ray.score.objects import GroundTruth
+from saod_ray.splits import shifted
 
 if TYPE_CHECKING:
     from saod_ray.score.split import SplitDetections
 
 Array = np.ndarray
-TOP = 100  # detections an image and class that take part
+TOP = 100  # detections per image and class that are matched; the others are DROPPED
 
-# what a detection came to be
+# outcomes of a detection; IGNORED is matched to a crowd
 TP, FP, IGNORED, DROPPED = 1, 0, -1, -2
 
 
 class Matches(NamedTuple):
-    """The outcome of each detection (TP, FP, IGNORED, DROPPED), its IoU (0 unless TP) and its object (-1: none)."""
+    """The outcome of each detection."""
 
-    state: Array
-    iou: Array
-    object: Array
+    state: Array  # (detections,) int8: TP, FP, IGNORED or DROPPED
+    iou: Array  # (detections,) float64: 0 unless TP
+    object: Array  # (detections,) int32: index of the matched object, or -1
 
 
 @njit(cache=True, nogil=True)
@@ -41,22 +42,22 @@ def overlaps(
     object_size: Array,
     crowd: Array,
 ) -> tuple[Array, Array, Array]:
-    """Pairs of a detection and an object of its class that overlap, by detection, then in the objects' order.
+    """All overlapping pairs of a detection and an object of its class, ordered by detection, then by object.
 
-    Returns detections, objects and IoUs; IoU = inter/(a + b - inter), against a crowd inter/(detection area).
+    Returns indices of detections, indices of objects and IoUs. The IoU with a crowd is intersection over detection area.
     """
     capacity = max(1024, label.size)
-    found_detection = np.empty(capacity, np.int32)
-    found_object = np.empty(capacity, np.int32)
-    found_iou = np.empty(capacity, np.float64)
+    pair_detection = np.empty(capacity, np.int32)
+    pair_object = np.empty(capacity, np.int32)
+    pair_iou = np.empty(capacity, np.float64)
     count = 0
     for i in range(images.size):
         first, last = start[images[i]], start[images[i] + 1]
         if count + (offsets[i + 1] - offsets[i]) * (last - first) > capacity:
             capacity = 2 * capacity + (offsets[i + 1] - offsets[i]) * (last - first)
-            found_detection = _longer(found_detection, count, capacity)
-            found_object = _longer(found_object, count, capacity)
-            found_iou = _longer(found_iou, count, capacity)
+            pair_detection = _longer(pair_detection, count, capacity)
+            pair_object = _longer(pair_object, count, capacity)
+            pair_iou = _longer(pair_iou, count, capacity)
         for d in range(offsets[i], offsets[i + 1]):
             for o in range(first, last):
                 if object_label[o] != label[d]:
@@ -71,11 +72,11 @@ def overlaps(
                 union = size[d, 0] * size[d, 1]
                 if not crowd[o]:
                     union = union + object_size[o, 0] * object_size[o, 1] - inter
-                found_detection[count] = d
-                found_object[count] = o
-                found_iou[count] = inter / union
+                pair_detection[count] = d
+                pair_object[count] = o
+                pair_iou[count] = inter / union
                 count += 1
-    return found_detection[:count], found_object[:count], found_iou[:count]
+    return pair_detection[:count], pair_object[:count], pair_iou[:count]
 
 
 @njit(cache=True, nogil=True)
@@ -86,8 +87,8 @@ def _longer(values: Array, count: int, capacity: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def falling_in_image(score: Array) -> Array:
-    """The order of an image's detections by falling score: stable, NaN last."""
+def descending_order(score: Array) -> Array:
+    """The order of an image's detections by descending score: stable, NaN last."""
     for k in range(1, score.size):
         if not score[k - 1] >= score[k]:
             break
@@ -121,13 +122,13 @@ def _greedy(
         a, b = offsets[i], offsets[i + 1]
         if a == b:
             continue
-        many = b - a > TOP
-        if many:
+        is_crowded = b - a > TOP
+        if is_crowded:
             taken[:] = 0
-        order = falling_in_image(score[a:b])
+        order = descending_order(score[a:b])
         for k in range(b - a):
             d = a + order[k]
-            if many:
+            if is_crowded:
                 taken[label[d]] += 1
                 if taken[label[d]] > TOP:
                     state[d] = DROPPED
@@ -154,10 +155,10 @@ def _greedy(
 
 
 def greedy(split: SplitDetections, objects: GroundTruth, tau: float, zero_id_misses: bool) -> Matches:
-    """Assign the detections of each image and class to objects by falling score, at IoU >= tau (0: any overlap).
+    """Match the detections of each image and class to objects in descending order of scores, at IoU >= tau.
 
-    With `zero_id_misses` an object whose annotation id is 0 uses up its detection without being found: what the
-    published evaluation does.
+    With tau = 0, any overlap is a match. With `zero_id_misses`, a detection that is matched to an object with annotation
+    id 0 is a false positive, as in the published evaluation.
     """
     pairs = (split.pair_start, split.pair_object, split.pair_iou)
     missed = objects.zero_id & zero_id_misses
@@ -166,13 +167,13 @@ def greedy(split: SplitDetections, objects: GroundTruth, tau: float, zero_id_mis
 
 
 def zero_id_rule(conventions: str, split: str = "val", severities: Sequence[int] = ()) -> bool:
-    """Whether an object with the annotation id 0 counts as missed although a detection takes it.
+    """Whether an object with annotation id 0 counts as missed even if a detection is matched to it.
 
-    The published evaluation tests the matched id for truth. Its pooled evaluation of corrupted images renumbers the
-    objects of every copy but the first, so the rule holds for val, id and the first severity only.
+    The published evaluation takes a matched id of 0 for "not matched". Its pooled evaluation of corrupted images
+    renumbers the objects of every copy except the first, so the rule applies to val, id and the first severity only.
 
     >>> [zero_id_rule("official", split, [1, 3, 5]) for split in ("val", "id", "id-c1", "id-c3")]
     [True, True, True, False]
     """
-    first_copy = [f"id-c{severity}" for severity in severities[:1]]
+    first_copy = [shifted(severity) for severity in severities[:1]]
     return conventions == "official" and split in ("val", "id", *first_copy)

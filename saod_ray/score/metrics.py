@@ -1,4 +1,4 @@
-"""Declarations of metrics: a name, a direction and a unit, for the built-in ones and for custom ones alike.
+"""Declarations of metrics, built-in and custom: a name, a direction and a unit.
 
 A custom metric is a function of two frames, declared with `metric`:
 
@@ -6,11 +6,11 @@ A custom metric is a function of two frames, declared with `metric`:
     def recall(matches: pl.DataFrame, objects: pl.DataFrame) -> float | None:
         return matches.filter(outcome="tp").height / objects.height
 
-`matches` has the columns of `bench.matches(...)` for the detections that the self-aware detector keeps, `objects` those of
-`bench.objects(...)` for the non-crowd objects that count. The function returns a number (None where it is undefined), or a
-frame with the columns `class` and `value`, whose mean is the metric. With `per_image=True` it returns a frame with
-`image_id`, `value` and optionally `weight`: the metric is the sum of values over the sum of weights (1 per image by
-default), and `--bootstrap` gives it an interval.
+`matches` has the columns of `bench.matches(...)` for the detections that the self-aware detector keeps. `objects` has those
+of `bench.objects(...)` for the non-crowd objects that count. The function returns a number (None if undefined), or a frame
+with the columns `class` and `value`, whose mean is the metric. With `per_image=True` it returns a frame with `image_id`,
+`value` and optionally `weight`. The metric is then the sum of values over the sum of weights (1 per image by default), and
+`--bootstrap` gives it an interval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from saod_ray.errors import SaodError, did_you_mean, some
+from saod_ray.errors import SaodError, did_you_mean, join_truncated
 from saod_ray.score.results import DetectorResult, Intervals, MetricResult, Number
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Metric:
-    """A number of a `DetectorResult`. Units: `%` is a fraction that is shown in percent, "" a plain number."""
+    """A number of a `DetectorResult`. The unit `%` is a fraction that is shown in percent, "" is a plain number."""
 
     name: str
     title: str
@@ -50,26 +50,26 @@ class Metric:
 
     @property
     def is_higher_better(self) -> bool:
-        """The direction as a truth value."""
+        """Whether higher values are better."""
         return self.better == "higher"
 
     @property
     def arrow(self) -> str:
-        """The direction as tables show it."""
+        """The arrow that tables show for the direction."""
         return "↑" if self.is_higher_better else "↓"
 
     def value(self, result: DetectorResult) -> Number:
-        """The metric of a detector; None where it is undefined."""
+        """The value of a detector; None if it is undefined."""
         return self.read(result)
 
     def interval(self, result: DetectorResult) -> Ends:
-        """Both ends of the metric's bootstrap interval, if it has one."""
+        """Lower and upper end of the bootstrap interval; None if there is none."""
         if self.read_interval is None or not isinstance(result.intervals, Intervals):
             return None
         return self.read_interval(result.intervals)
 
     def best(self, results: Sequence[DetectorResult]) -> Number:
-        """The best value, where there are several results to choose from."""
+        """The best value of several results; None if there are fewer than two."""
         values = [value for result in results if (value := self.value(result)) is not None]
         if len(results) < 2 or not values:
             return None
@@ -137,7 +137,7 @@ def built_in(*names: str) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True)
 class CustomMetric:
-    """A metric of one's own: a function from matches and objects to a number, per class or per image."""
+    """A user's metric: a function from matches and objects to a number, a value per class, or a value per image."""
 
     name: str
     better: Better
@@ -151,7 +151,7 @@ class CustomMetric:
 
     @property
     def identity(self) -> str:
-        """What the function is called where it was defined."""
+        """Module and qualified name of the function."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
 
@@ -184,7 +184,7 @@ def metric(
 
 
 def find_metric(target: str) -> CustomMetric:
-    """The metric that `package.module:function` names; the current folder is searched, too."""
+    """Import the metric `package.module:function`; the current folder is searched, too."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
         raise SaodError(f"'{target}' does not name a metric: write package.module:function.")
@@ -195,21 +195,21 @@ def find_metric(target: str) -> CustomMetric:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise SaodError(
-            f"The metric '{target}' needs the module '{error.name}', which is not there: install it, or run the command "
+            f"The metric '{target}' needs the module '{error.name}', which is not installed: install it, or run the command "
             "in the folder of its file."
         ) from error
     declared = [name for name, value in vars(module).items() if isinstance(value, CustomMetric)]
-    found = vars(module).get(attribute)
-    if isinstance(found, CustomMetric):
-        return found
-    if found is not None:
+    value = vars(module).get(attribute)
+    if isinstance(value, CustomMetric):
+        return value
+    if value is not None:
         raise SaodError(f"{target} is not a metric: declare it with @saod_ray.metric(NAME, better=..., unit=...).")
-    hint = did_you_mean(attribute, declared) or (f": it has {some(declared)}" if declared else "")
+    hint = did_you_mean(attribute, declared) or (f": it has {join_truncated(declared)}" if declared else "")
     raise SaodError(f"{module_name} has no metric '{attribute}'{hint}.")
 
 
-def columns_of(custom: dict[str, MetricResult]) -> tuple[Metric, ...]:
-    """The table columns of custom metrics: on ID, and (`_T`) under shift."""
+def custom_columns(custom: dict[str, MetricResult]) -> tuple[Metric, ...]:
+    """The table columns of custom metrics: on ID, and under shift (`_T`)."""
     return tuple(column for name, result in custom.items() for column in _columns(name, result))
 
 
@@ -217,23 +217,23 @@ def _columns(name: str, result: MetricResult) -> tuple[Metric, Metric]:
     better: Better = "higher" if result.better == "higher" else "lower"
     unit: Unit = "%" if result.unit == "%" else ""
 
-    def of(detector: DetectorResult, part: str) -> Number:
-        found = detector.custom.get(name)
-        return None if found is None else (found.id if part == "id" else found.shift)
+    def value(detector: DetectorResult, part: str) -> Number:
+        metric = detector.custom.get(name)
+        return None if metric is None else (metric.id if part == "id" else metric.shift)
 
     def ends(intervals: Intervals, part: str) -> Ends:
         return intervals.metrics.get(name, {}).get(part) if isinstance(intervals.metrics, dict) else None
 
     return (
-        Metric(f"metrics.{name}.id", name, better, lambda r: of(r, "id"), lambda i: ends(i, "id"), unit),
+        Metric(f"metrics.{name}.id", name, better, lambda r: value(r, "id"), lambda i: ends(i, "id"), unit),
         Metric(
-            f"metrics.{name}.shift", f"{name}_T", better, lambda r: of(r, "shift"), lambda i: ends(i, "shift"), unit
+            f"metrics.{name}.shift", f"{name}_T", better, lambda r: value(r, "shift"), lambda i: ends(i, "shift"), unit
         ),
     )
 
 
 def finite(value: object, name: str) -> Number:
-    """A number as results.json holds it: NaN is None, infinities and other types are refused."""
+    """A number for results.json: None for NaN; SaodError for infinities and other types."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

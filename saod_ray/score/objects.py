@@ -1,4 +1,4 @@
-"""The ground truth of a source as arrays, in the order that matching walks it."""
+"""The ground truth of a source as arrays, in the order that matching needs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from saod_ray.data.manifest import Manifest
 
 Array = np.ndarray
-# all, small, medium, large: a box on a border belongs to both sides, as in pycocotools
+# all, small, medium, large: an area on a border belongs to both ranges, as in pycocotools
 AREA_RANGES = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """Objects of image i are at start[i] to start[i + 1]: the non-crowd ones first, otherwise in file order.
+    """The images and objects of val, id or ood.
 
-    `subset` numbers the subset that each image is of, by the order in which the use case names them.
+    The objects of image i are at start[i] to start[i + 1]: non-crowd objects first, otherwise in file order.
     """
 
-    image_ids: Array
-    start: Array
-    label: Array
-    box: Array
-    size: Array
-    crowd: Array
-    zero_id: Array
-    area: Array
-    rank: Array  # in the file
-    subset: Array
-    classes: int
+    image_ids: Array  # (images,) int64, ascending; elsewhere images are positions in this array
+    start: Array  # (images + 1,) int64
+    label: Array  # (objects,) int16
+    box: Array  # (objects, 4) float64: x1, y1, x2, y2 in pixels
+    size: Array  # (objects, 2) float64: width, height in pixels
+    crowd: Array  # (objects,) bool
+    zero_id: Array  # (objects,) bool: whether the annotation id is 0
+    area: Array  # (objects,) uint8: bits of area ranges, see `area_bits`
+    rank: Array  # (objects,) int64: position in the file
+    subset: Array  # (images,) int16: number of the OOD subset, in the order of the use case
+    classes: int  # number of classes
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, classes: int, subsets: Sequence[str] = ()) -> GroundTruth:
-        """Join the objects with their images by rising image id."""
+        """Join the objects with their images, in ascending order of image ids."""
         import polars as pl
 
         images = manifest.images.select("image_id", "subset").sort("image_id").with_row_index("position")
@@ -63,22 +63,22 @@ class GroundTruth:
         )
 
     def counts(self, images: Array) -> Array:
-        """The number of non-crowd objects of each class on these images (positions)."""
+        """The number of non-crowd objects per class, (classes,), on these images (positions)."""
         return np.bincount(self.label[self.on(images) & ~self.crowd], minlength=self.classes)
 
     def on(self, images: Array) -> Array:
-        """A mask of the objects on these images (positions)."""
-        chosen = np.zeros(len(self.image_ids), bool)
-        chosen[images] = True
-        return np.repeat(chosen, np.diff(self.start))
+        """A mask (objects,) of the objects on these images (positions)."""
+        is_selected = np.zeros(len(self.image_ids), bool)
+        is_selected[images] = True
+        return np.repeat(is_selected, np.diff(self.start))
 
     def annotated(self) -> Array:
-        """A mask of the images that have an annotation, crowd ones included."""
+        """A mask (images,) of the images that have an annotation, crowds included."""
         return np.diff(self.start) > 0
 
 
 def area_bits(area: Array) -> Array:
-    """Which of the four area ranges an area is in, as bits.
+    """The area ranges that contain an area, as bits: bit k is AREA_RANGES[k].
 
     >>> area_bits(np.array([5.0, 1024.0, 1e6])).tolist()
     [3, 7, 9]

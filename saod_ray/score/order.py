@@ -1,4 +1,4 @@
-"""The order of a class list: by class, then by falling score, ties as they were."""
+"""The order of detections by class, then by descending score; ties keep their order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SIZE = 1 << _BITS
 
 @njit(cache=True, nogil=True)
 def class_order(label: Array, score: Array, classes: int) -> tuple[Array, Array]:
-    """Indices sorted by label, then falling score (stable, NaN last), and where each class starts.
+    """Indices (n,) sorted by label, then descending score (stable, NaN last), and where each class starts.
 
-    Detections are dealt out to their classes, then each class is radix-sorted over the bits of its scores, which
-    does not compare and skips the digits that are all alike (the lower ones of what was float32 once).
+    Detections are distributed to their classes. Then each class is radix-sorted by the bits of its scores, skipping digits
+    that are equal for all scores (for instance the lower bits of scores that were float32).
     """
     n = label.size
     start = np.zeros(classes + 1, np.int64)
@@ -50,12 +50,12 @@ def class_order(label: Array, score: Array, classes: int) -> tuple[Array, Array]
 
 @njit(cache=True, nogil=True)
 def _radix_sort(order: Array, key: Array, spare: Array, spare_key: Array) -> None:
-    """Sort `order` by rising `key` in place, stable; the spare arrays are overwritten."""
+    """Sort `order` by ascending `key` in place, stable; the spare arrays are overwritten."""
     mask = np.uint64(_SIZE - 1)
     differing = np.uint64(0)
     for i in range(1, key.size):
         differing |= key[i] ^ key[0]
-    mine = True
+    in_place = True
     for digit in range(_DIGITS):
         shift = np.uint64(digit * _BITS)
         if (differing >> shift) & mask == 0:
@@ -70,6 +70,6 @@ def _radix_sort(order: Array, key: Array, spare: Array, spare_key: Array) -> Non
             spare[at[v]] = order[i]
             spare_key[at[v]] = key[i]
             at[v] += 1
-        order, spare, key, spare_key, mine = spare, order, spare_key, key, not mine
-    if not mine:
+        order, spare, key, spare_key, in_place = spare, order, spare_key, key, not in_place
+    if not in_place:
         spare[:] = order

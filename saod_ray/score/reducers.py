@@ -1,11 +1,11 @@
-"""Sums over matched detections, in polars: what LRP, LaECE and reliability diagrams need.
+"""Sums over matched detections, in polars, for LRP, LaECE and reliability diagrams.
 
 A frame of matches has one row per detection: `image` (a position), `label`, `score`, `calibrated`, `outcome`, `iou` and
 `object`. Reducing it gives a small frame with one row per class and bin. Such partial results merge by concatenating
 and summing, whether they come from one split, from its shards or from a cache.
 
-Scores and IoUs are summed as integers, in units of 2^-52: integer addition is associative, so neither the order of rows,
-nor the cut into shards, nor the number of threads changes a single bit. The sums are 128 bits wide and cannot overflow.
+Scores and IoUs are summed as integers, in units of 2^-52. Integer addition is associative: neither the order of rows, nor
+the cut into shards, nor the number of threads changes a single bit. The sums have 128 bits and cannot overflow.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SUMS = ("detections", "tp", "score", "iou", "error")
 
 @dataclass(frozen=True)
 class BinRule:
-    """Which of `count` equal bins of [0, 1] a score falls into.
+    """Assigns scores to `count` equal bins of [0, 1].
 
     Bins are [k/count, (k+1)/count); `last_closed` adds 1.0 to the last one. With `lower_open` they are (k/count,
-    (k+1)/count], and 0 is in the first. What is in no bin (NaN, 1.0 with an open last bin) gets the number `count`.
+    (k+1)/count], and 0 is in the first. A score in no bin (NaN, or 1.0 if the last bin is open) gets the number `count`.
     """
 
     count: int
@@ -62,7 +62,7 @@ class ClassSums:
     rule: BinRule
 
     def __add__(self, other: ClassSums) -> ClassSums:
-        return merged([self, other])
+        return merge_sums([self, other])
 
     def statistics(self) -> Statistics:
         """The sums as float64 arrays by class, and by class and bin."""
@@ -96,17 +96,17 @@ class ClassSums:
         return values
 
 
-def merged(partials: Sequence[ClassSums]) -> ClassSums:
+def merge_sums(partials: Sequence[ClassSums]) -> ClassSums:
     """Concatenate partial results and sum them; their order does not matter."""
     frame = pl.concat([partial.frame for partial in partials]).group_by(*KEYS).agg(pl.col(*SUMS).sum())
     objects = np.sum([partial.objects for partial in partials], axis=0)
     return ClassSums(frame, objects, partials[0].rule)
 
 
-def match_frame(label: Array, calibrated: Array, matches: Matches, **more: Array) -> pl.DataFrame:
-    """A frame over these arrays, without a copy; `more` are further columns."""
+def match_frame(label: Array, calibrated: Array, matches: Matches, **extra_columns: Array) -> pl.DataFrame:
+    """A frame with one row per detection over these arrays, without a copy."""
     columns = {"label": label, "calibrated": calibrated, "outcome": matches.state, "iou": matches.iou}
-    return frame_over({**columns, "object": matches.object, **more})
+    return frame_over({**columns, "object": matches.object, **extra_columns})
 
 
 def class_sums(matches: pl.DataFrame, objects: Array, rule: BinRule) -> ClassSums:
@@ -115,9 +115,9 @@ def class_sums(matches: pl.DataFrame, objects: Array, rule: BinRule) -> ClassSum
 
 
 def class_sums_by(matches: pl.DataFrame, group: str, objects: Sequence[Array], rule: BinRule) -> list[ClassSums]:
-    """One partial result per number in the column `group`, from 0 on; rows with a negative number are left out.
+    """One partial result per group; the column `group` has its number, and rows with a negative number are ignored.
 
-    `objects` has the number of non-crowd objects per class for each group.
+    `objects` has the number of non-crowd objects per class of each group.
     """
     frame = _reduce(matches.lazy().filter(pl.col(group) >= 0), rule, (group, *KEYS))
     parts = frame.partition_by(group, as_dict=True, include_key=False)
@@ -126,7 +126,7 @@ def class_sums_by(matches: pl.DataFrame, group: str, objects: Sequence[Array], r
 
 
 def _reduce(matches: pl.LazyFrame, rule: BinRule, keys: Sequence[str]) -> pl.DataFrame:
-    """Group TPs and FPs; NaN scores add nothing to sums of scores, which are never read outside of bins."""
+    """Sum over the TPs and FPs of each group. NaN scores count as 0 in sums of scores, which are used inside bins only."""
     score, is_tp = pl.col("calibrated"), pl.col("outcome") == TP
     columns = [pl.col(key) for key in keys if key != "bin"]
     return (

@@ -1,4 +1,4 @@
-"""The types of results.json. Keys are added, never renamed; an undefined value is None, a key that is absent is UNSET.
+"""The types of results.json. Keys are added, never renamed. An undefined value is None, an absent key is UNSET.
 
 `docs/results.schema.json` is the JSON Schema of `BenchmarkResult`.
 """
@@ -20,7 +20,7 @@ FORMAT = 1  # of results.json
 
 
 class SplitQuality(Struct, frozen=True, kw_only=True):
-    """IDQ with its parts, and the measures of Kuzucu et al. (suffix `_0`)."""
+    """IDQ and its components, and the metrics of Kuzucu et al. (suffix `_0`)."""
 
     idq: Number = None
     laece: Number = None
@@ -34,7 +34,7 @@ class SplitQuality(Struct, frozen=True, kw_only=True):
 
 
 class ShiftQuality(SplitQuality, frozen=True, kw_only=True):
-    """The three severities as one evaluation, and the share of severity-5 images that are accepted."""
+    """All severities as one evaluation, and the share of severity-5 images that are accepted."""
 
     accept_rate_c5: Number = None
 
@@ -56,7 +56,7 @@ class OodResult(OodRates, frozen=True, kw_only=True):
 
 
 class ReliabilityBins(Struct, frozen=True, kw_only=True):
-    """The bins of a reliability diagram that have detections: number, count, mean score, mean IoU."""
+    """The non-empty bins of a reliability diagram: their numbers, detections, mean scores and mean IoUs."""
 
     bin: list[int] = []
     detections: list[int] = []
@@ -113,7 +113,7 @@ class SplitCoverage(Struct, frozen=True, kw_only=True):
 
 
 class QualityIntervals(Struct, frozen=True, kw_only=True):
-    """Both ends of the intervals of IDQ, LaECE and LRP."""
+    """Lower and upper ends of the intervals of IDQ, LaECE and LRP."""
 
     idq: list[float] | None = None
     laece: list[float] | None = None
@@ -121,13 +121,13 @@ class QualityIntervals(Struct, frozen=True, kw_only=True):
 
 
 class OodIntervals(Struct, frozen=True, kw_only=True):
-    """Both ends of the interval of balanced accuracy."""
+    """Lower and upper end of the interval of balanced accuracy."""
 
     ba: list[float] | None = None
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
-    """Bootstrap intervals; `metrics` has those of custom metrics that are sums over images, by name and part."""
+    """Bootstrap intervals; `metrics` has those of custom metrics per image, by name and part (id, shift)."""
 
     daq: list[float] | None
     ood: OodIntervals
@@ -138,7 +138,7 @@ class Intervals(Struct, frozen=True, kw_only=True):
 
 
 class MetricResult(Struct, frozen=True, kw_only=True):
-    """A custom metric: its declaration, its value on ID and under shift, and its value per class where it has one."""
+    """A custom metric: its declaration, its values on ID and under shift, and its values per class if it has them."""
 
     better: str
     unit: str
@@ -165,7 +165,7 @@ class DetectorResult(Struct, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> dict[str, ClassResult]:
-        """The results by class; empty where there are no detections on ID images."""
+        """The results by class; empty without detections on ID images."""
         return {} if isinstance(self.per_class, UnsetType) else self.per_class
 
     @property
@@ -180,7 +180,7 @@ class DetectorResult(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: Any) -> DetectorResult:
-        """Read what `to_json` gave."""
+        """Read a value of `to_json`."""
         return msgspec.convert(value, cls)
 
 
@@ -236,14 +236,14 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     partial: bool | UnsetType = UNSET
     bootstrap: BootstrapRecord | UnsetType = UNSET
-    digest: str | UnsetType = UNSET  # of all the rest
+    digest: str | UnsetType = UNSET  # of all other keys
 
     def __getitem__(self, detector: str) -> DetectorResult:
         if detector not in self.detectors:
-            from saod_ray.errors import SaodError, did_you_mean, some
+            from saod_ray.errors import SaodError, did_you_mean, join_truncated
 
-            known = list(self.detectors)
-            raise SaodError(f"There are no results of '{detector}'{did_you_mean(detector, known)}: use {some(known)}.")
+            hint = did_you_mean(detector, self.detectors)
+            raise SaodError(f"There are no results of '{detector}'{hint}: use {join_truncated(self.detectors)}.")
         return self.detectors[detector]
 
     def __iter__(self) -> Iterator[str]:
@@ -259,11 +259,11 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it carries the digest of its content; files of early versions do not."""
+        """Whether it has a digest; files of early versions have none."""
         return not isinstance(self.digest, UnsetType)
 
     def sealed(self) -> BenchmarkResult:
-        """The same results with the digest of their content."""
+        """A copy with the digest of its content."""
         from saod_ray.store import seals
 
         value = msgspec.to_builtins(msgspec.structs.replace(self, digest=UNSET))
@@ -271,11 +271,11 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     @property
     def resampling(self) -> BootstrapRecord | None:
-        """How intervals were computed, if there are any."""
+        """How intervals were computed; None if there are none."""
         return None if isinstance(self.bootstrap, UnsetType) else self.bootstrap
 
     def ranked(self) -> dict[str, DetectorResult]:
-        """The detectors by falling DAQ, undefined ones last."""
+        """The detectors in descending order of DAQ, undefined ones last."""
         names = sorted(self.detectors, key=lambda name: (-(self.detectors[name].daq or 0), name))
         return {name: self.detectors[name] for name in names}
 
@@ -304,12 +304,13 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: Any) -> BenchmarkResult:
-        """Read what `to_json` gave; raises `msgspec.ValidationError` for anything else."""
+        """Read a value of `to_json`; raises `msgspec.ValidationError` for any other value."""
         return msgspec.convert(value, cls)
 
     def __repr__(self) -> str:
         daqs = ", ".join(
-            f"{name} {'–' if each.daq is None else f'{100 * each.daq:.2f}'}" for name, each in self.ranked().items()
+            f"{name} {'–' if result.daq is None else f'{100 * result.daq:.2f}'}"
+            for name, result in self.ranked().items()
         )
         state = ", PARTIAL" if self.is_partial else ""
         return f"<results of {self.use_case}, {self.conventions} conventions{state}; DAQ in %: {daqs}>"

@@ -1,4 +1,4 @@
-"""What the formulas of LRP and LaECE read: sums per class, and per class and bin."""
+"""Sums per class, and per class and bin, from which LRP and LaECE are computed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Statistics:
-    """Per class: objects, TPs, FPs, their IoU; and per class and bin: detections, sum of scores, sum of IoU.
+    """Sums over the TPs and FPs of each class, (classes,), and of each class and bin, (classes, bins + 1).
 
-    The last column of the bins holds what is in no bin: NaN scores and, where the last bin is open, 1.0.
+    The last column of the bins has the detections in no bin: NaN scores and, if the last bin is open, scores of 1.0.
     """
 
-    objects: Array
+    objects: Array  # number of non-crowd objects
     tp: Array
     fp: Array
-    iou: Array
+    iou: Array  # sum of IoUs
     error: Array  # sum of |score - IoU|
-    bin_count: Array
-    bin_score: Array
-    bin_iou: Array
+    bin_count: Array  # number of detections
+    bin_score: Array  # sum of calibrated scores
+    bin_iou: Array  # sum of IoUs

@@ -1,4 +1,4 @@
-"""What a self-aware detector makes of a split, as polars frames: matches per detection, decisions per image."""
+"""The evaluation of a split as polars frames: matches per detection, decisions per image."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.evaluation import counted_images, decide, evaluate, keeper
+from saod_ray.score.evaluation import counted_images, decide, evaluate, keep_rule
 from saod_ray.score.matching import DROPPED, FP, IGNORED, TP
+from saod_ray.score.self_aware import SelfAware
 from saod_ray.score.split import load_shard
 from saod_ray.score.uncertainty import NO_DETECTION
-from saod_ray.selfaware import SelfAware
+from saod_ray.splits import SplitName
 from saod_ray.store import frames
 from saod_ray.store.ledger import Shard
 
@@ -23,17 +23,19 @@ _NAMES = {TP: "tp", FP: "fp", IGNORED: "ignored", DROPPED: "dropped"}
 
 
 class MatchFrames:
-    """Evaluates the shards of one split as frames: images do not depend on each other."""
+    """Evaluates a split shard by shard. Images do not depend on each other."""
 
     def __init__(self, benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> None:
-        if source_of(split) == "ood" or split == "pseudo-ood":
+        if not SplitName(split).has_objects:
             raise SaodError(f"{split} has no objects to match: use detections('{detector}', '{split}') or images(...).")
         self._benchmark, self._store = benchmark, benchmark.store
         self._detector, self._split, self._self_aware = detector, split, self_aware
-        self._truth = benchmark.objects[source_of(split)]
+        self._truth = benchmark.objects[SplitName(split).source]
         self._detections = frames.DetectionFrames(self._store, detector, split)
         self._decisions = decide(self._store, detector, split, self._truth, self_aware)
-        self._object_ids = self._store.manifest(source_of(split)).objects["object_id"].to_numpy()[self._truth.rank]
+        self._object_ids = (
+            self._store.manifest(SplitName(split).source).objects["object_id"].to_numpy()[self._truth.rank]
+        )
         self.schema: dict[str, pl.DataType] = {
             **self._detections.schema,
             "calibrated": pl.Float64(),
@@ -46,7 +48,7 @@ class MatchFrames:
     def shard_frame(self, shard: Shard, columns: Sequence[str]) -> pl.DataFrame:
         """The detections of a shard with their outcomes."""
         part = load_shard(self._store, self._detector, self._split, shard, self._truth)
-        keep = keeper(self._self_aware, self._decisions, self._truth)(part)
+        keep = keep_rule(self._self_aware, self._decisions, self._truth)(part)
         evaluation = evaluate(
             self._split,
             part.select(keep),
@@ -72,21 +74,21 @@ class MatchFrames:
         )
 
     def lazy(self) -> pl.LazyFrame:
-        """The whole split."""
+        """A lazy frame over all shards of the split."""
         shards = frames.shards_of(self._store, self._detector, self._split)
         return frames.lazy_shards(shards, self.schema, self.shard_frame)
 
     def counted_objects(self) -> pl.DataFrame:
-        """The non-crowd objects of the images that count: all of them, but at severity 5 the accepted ones alone."""
+        """The non-crowd objects on the images that count, see `counted_images`."""
         mask = counted_images(self._split, self._decisions.accepted)
         ids = pl.Series("image_id", self._truth.image_ids[self._decisions.images[mask]])
-        table = frames.objects(self._store, source_of(self._split))
+        table = frames.objects(self._store, SplitName(self._split).source)
         return table.filter(~pl.col("crowd") & pl.col("image_id").is_in(ids.implode()))
 
 
 def images(benchmark: Benchmark, detector: str, split: str, self_aware: SelfAware) -> pl.DataFrame:
-    """One row per image: its uncertainty (null without a detection), and whether it is accepted."""
-    truth = benchmark.objects[source_of(split)]
+    """One row per image: its uncertainty (null without detections), and whether it is accepted."""
+    truth = benchmark.objects[SplitName(split).source]
     decisions = decide(benchmark.store, detector, split, truth, self_aware)
     decided = pl.DataFrame(
         {

@@ -1,4 +1,7 @@
-"""Image thresholds and the figures of telling ID from OOD images by their uncertainty."""
+"""Image thresholds, and metrics of how well uncertainty separates ID from OOD images.
+
+Throughout, `inside` and `outside` are the uncertainties of ID and OOD images, (images,) float64.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ Array = np.ndarray
 
 
 class Roc(NamedTuple):
-    """Candidate thresholds, and how many ID and OOD images are at or below each."""
+    """Candidate thresholds in ascending order, and the numbers of ID and OOD images at or below each."""
 
     threshold: Array
     inside: Array
@@ -18,7 +21,7 @@ class Roc(NamedTuple):
 
 
 def roc(inside: Array, outside: Array, drop: bool = True) -> Roc:
-    """Distinct uncertainties ascending; with `drop`, without those where both counts go on in a straight line.
+    """The ROC curve over all distinct uncertainties; with `drop`, without points inside straight segments.
 
     >>> roc(np.array([0.1, 0.2, 0.3]), np.array([0.9])).threshold.tolist()
     [0.1, 0.3, 0.9]
@@ -34,7 +37,7 @@ def roc(inside: Array, outside: Array, drop: bool = True) -> Roc:
 
 
 def harmonic(*values: float, weights: tuple[float, ...] | None = None) -> float:
-    """The weighted harmonic mean: 0 where a value is 0.
+    """The weighted harmonic mean; 0 if a value with a weight is 0.
 
     >>> harmonic(0.5, 1.0)
     0.6666666666666666
@@ -47,7 +50,7 @@ def harmonic(*values: float, weights: tuple[float, ...] | None = None) -> float:
 
 
 def pseudo_ood_threshold(inside: Array, outside: Array) -> float:
-    """The smallest candidate with the largest harmonic mean of TPR and TNR."""
+    """The candidate with the largest harmonic mean of TPR and TNR; the smallest of equals."""
     curve = roc(inside, outside)
     tpr, tnr = curve.inside / len(inside), 1 - curve.outside / len(outside)
     with np.errstate(divide="ignore"):
@@ -56,12 +59,12 @@ def pseudo_ood_threshold(inside: Array, outside: Array) -> float:
 
 
 def tpr_threshold(inside: Array, share: float) -> float:
-    """The uncertainty at or below which that share of the ID images lies; needs no OOD images."""
+    """The uncertainty below which that share of the ID images is; needs no OOD images."""
     return float(np.sort(inside)[int(share * len(inside))])
 
 
 def balanced_accuracy(inside: Array, outside: Array, threshold: float) -> dict[str, float]:
-    """TPR, TNR and BA at the first ROC point beyond the threshold: what the published evaluation reports."""
+    """TPR, TNR and BA at the first ROC point above the threshold, as the published evaluation reports."""
     curve = roc(inside, outside)
     beyond = np.flatnonzero(curve.threshold > threshold)
     if not len(beyond):
@@ -71,7 +74,7 @@ def balanced_accuracy(inside: Array, outside: Array, threshold: float) -> dict[s
 
 
 def decided_accuracy(inside: Array, outside: Array) -> dict[str, float]:
-    """TPR, TNR and BA of decisions: which ID and which OOD images were accepted."""
+    """TPR, TNR and BA of decisions; here `inside` and `outside` are bool masks of the accepted images."""
     return _ba(inside.sum() / len(inside), 1 - outside.sum() / len(outside))
 
 
@@ -80,7 +83,7 @@ def _ba(tpr: float, tnr: float) -> dict[str, float]:
 
 
 def auroc(inside: Array, outside: Array) -> float:
-    """P(ID < OOD) + 0.5 P(equal).
+    """The probability that an ID image is less uncertain than an OOD image; ties count half.
 
     >>> auroc(np.array([0.1, 0.5]), np.array([0.5, 0.9]))
     0.875
@@ -92,7 +95,7 @@ def auroc(inside: Array, outside: Array) -> float:
 
 
 def fpr95(inside: Array, outside: Array) -> float:
-    """The share of OOD images at or below the smallest threshold that keeps 95 % of the ID images."""
+    """The share of OOD images at or below the smallest threshold that accepts 95 % of the ID images."""
     curve = roc(inside, outside, drop=False)
     enough = np.flatnonzero(curve.inside >= 0.95 * len(inside))
     return float(curve.outside[enough[0]] / len(outside))

@@ -1,4 +1,4 @@
-"""Compile the kernels once, on a store of one image: `python -m saod_ray.score.warm`, part of set-up."""
+"""Compile the kernels by scoring a tiny store: `python -m saod_ray.score.warm`, which set-up runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 _TRUTH = {
@@ -39,7 +39,7 @@ def warm() -> None:
         rows = [{"image_id": i, "category_id": 1, "bbox": [i, 0, 9, 9], "score": 0.5} for i in (1, 2)]
         (folder / "found.json").write_text(json.dumps(rows))
         case = UseCase.load(folder / "use-case.toml")
-        for split in case.splits_of():
+        for split in case.split_names():
             import_results(f"{folder}/store", case, "warm", split, folder / "found.json", shard_images=1)
         for aggregate in ("top-3", "mean"):
             settings = ScoreSettings(aggregate=aggregate)

@@ -1,6 +1,6 @@
-"""What scoring need not compute twice: entries keyed by content, safe to delete, never trusted when damaged.
+"""Cached intermediate results of scoring, keyed by content. The cache is safe to delete.
 
-An entry holds its own key, so that one that is copied under another key counts as absent.
+An entry that is damaged counts as absent. It holds its own key, so that a copy under another key is absent, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 
 
-def content_key(*parts: str) -> str:
-    """A key that is a function of what went in."""
-    name = hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+def cache_key(*parts: object) -> str:
+    """The key of an entry: a digest of everything that its content depends on.
+
+    Parts are compared as text. They name the kind of entry, the format numbers of the code that computes it, the
+    settings, and the digests of the ground truth and the shards (`Store.content_digests`).
+    """
+    name = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
     return f"{name[:2]}/{name}"
 
 
@@ -30,17 +34,17 @@ class Cache:
         self._folder = folder
 
     def arrays(self, key: str) -> dict[str, np.ndarray] | None:
-        """Arrays, or None when they are absent, damaged or another key's."""
+        """Cached arrays by name; None if the entry is absent, damaged or of another key."""
         data = self._get(f"cache/{key}.arrays")
         if not data or len(data) < 12 or int.from_bytes(data[:4], "little") != zlib.crc32(memoryview(data)[4:]):
             return None
         try:
-            return _decoded(bytearray(data), key)  # arrays on it can be written to, as the kernels expect of all arrays
+            return _decode_arrays(bytearray(data), key)  # writable, as the compiled kernels expect
         except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError, OverflowError):
             return None
 
     def put_arrays(self, key: str, arrays: dict[str, np.ndarray]) -> None:
-        """Keep arrays: a checksum, a header with the key and what they are, and their bytes."""
+        """Cache arrays as a checksum, a header (key, names, dtypes, shapes) and their bytes."""
         kinds = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
         header = msgspec.json.encode([key, kinds])
         contents = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays.values()]
@@ -51,12 +55,12 @@ class Cache:
         self._put(f"cache/{key}.arrays", b"".join([check.to_bytes(4, "little"), *parts]))
 
     def value(self, key: str) -> Any | None:
-        """A JSON value, or None when it is absent, damaged or another key's."""
+        """A cached JSON value; None if the entry is absent, damaged or of another key."""
         digest, _, text = (self._get(f"cache/{key}.json") or b"").partition(b"\n")
         return msgspec.json.decode(text) if text and digest == _digest(key, text) else None
 
     def put_value(self, key: str, value: Any) -> None:
-        """Keep a JSON value."""
+        """Cache a JSON value."""
         text = msgspec.json.encode(value)
         self._put(f"cache/{key}.json", _digest(key, text) + b"\n" + text)
 
@@ -67,15 +71,15 @@ class Cache:
             return None
 
     def _put(self, name: str, data: bytes | memoryview) -> None:
-        """A cache that cannot be written costs time, not the result; losing an entry is no loss."""
+        """Write an entry. Failures are ignored: the value is computed again next time."""
         try:
             self._folder.put(name, data, durable=False)
-        except (SaodError, OSError):  # the folder may be deleted at any time
+        except (SaodError, OSError):  # the folder can be deleted at any time
             return
 
 
-def _decoded(buffer: bytearray, key: str) -> dict[str, np.ndarray] | None:
-    """The arrays of an entry's bytes; None when they are another key's, ValueError when they are not what they say."""
+def _decode_arrays(buffer: bytearray, key: str) -> dict[str, np.ndarray] | None:
+    """Arrays from the bytes of an entry; None if it has another key, ValueError if it is inconsistent."""
     at = 12 + int.from_bytes(buffer[4:12], "little")
     own_key, kinds = msgspec.json.decode(buffer[12:at], type=tuple[str, list[tuple[str, str, list[int]]]])
     if own_key != key:

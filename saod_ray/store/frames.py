@@ -1,7 +1,7 @@
 """A store's detections, images and objects as polars frames.
 
-Shards are read through pyarrow, which checks every page, one after the other and only when a frame is collected; polars
-takes the arrays over without a copy.
+Shards are read with pyarrow, which checks every page, in sequence and only when a frame is collected. Polars uses the
+arrays without a copy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from saod_ray.config import source_of
 from saod_ray.errors import SaodError
+from saod_ray.splits import SplitName
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import OPTIONAL, UNCERTAINTIES, Rows
 
@@ -28,7 +28,7 @@ ShardFrame = Callable[[Shard, Sequence[str]], pl.DataFrame]
 
 
 def frame_over(arrays: Mapping[str, np.ndarray]) -> pl.DataFrame:
-    """A frame over one-dimensional arrays of numbers, without a copy where they are contiguous."""
+    """A frame over one-dimensional arrays of numbers; contiguous arrays are not copied."""
     columns = {name: _arrow(values) for name, values in arrays.items()}
     frame = pl.from_arrow(pa.Table.from_arrays(list(columns.values()), names=list(columns)))
     assert isinstance(frame, pl.DataFrame)
@@ -36,29 +36,29 @@ def frame_over(arrays: Mapping[str, np.ndarray]) -> pl.DataFrame:
 
 
 def _arrow(values: np.ndarray) -> pa.Array:
-    """The array's own memory; `pa.array` would import pandas on the way."""
+    """An Arrow array on the same memory. `pa.array` would import pandas."""
     flat = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
 
 
 def class_type(store: Store) -> pl.Enum:
-    """The type of a column of class names."""
+    """The polars type of a column of class names."""
     return pl.Enum(store.description.classes)
 
 
 def shards_of(store: Store, detector: str, split: str) -> list[Shard]:
-    """The shards of a split; a split without any is refused."""
+    """The shards of a split; SaodError if there are none."""
     shards = store.shards(detector, split)
     if not shards:
         raise SaodError(
             f"'{detector}' in {store.uri} has no detections on {split}: add them with "
-            f"`{store.completing(detector, split)}`."
+            f"`{store.completion_command(detector, split)}`."
         )
     return shards
 
 
 def detection_schema(store: Store, detector: str, split: str) -> dict[str, pl.DataType]:
-    """The columns of a split's detections; uncertainties are there where the detector has them."""
+    """The columns of a split's detections, with the uncertainties that the detector has."""
     sample = next((shard for shard in shards_of(store, detector, split) if shard.detections), None)
     stored = store.read_shard(detector, split, sample, OPTIONAL).columns if sample is not None else {}
     schema: dict[str, pl.DataType] = {
@@ -73,28 +73,28 @@ def detection_schema(store: Store, detector: str, split: str) -> dict[str, pl.Da
 
 
 def detections(store: Store, detector: str, split: str) -> pl.LazyFrame:
-    """One row per detection: boxes in pixels, scores as the detector gave them. Rows are in the order of the shards."""
+    """One row per detection in the order of the shards: boxes in pixels, uncalibrated scores."""
     frames = DetectionFrames(store, detector, split)
     return lazy_shards(shards_of(store, detector, split), frames.schema, frames.shard_frame)
 
 
 def lazy_shards(shards: Sequence[Shard], schema: dict[str, pl.DataType], shard_frame: ShardFrame) -> pl.LazyFrame:
-    """A frame over shards, of which `shard_frame` reads one, with the columns that are asked for."""
+    """A lazy frame over shards. `shard_frame` reads one shard, with at least the columns that are needed."""
 
     def scan(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         projected = list(schema) if with_columns is None else with_columns
         needed = list(dict.fromkeys([*projected, *(predicate.meta.root_names() if predicate is not None else ())]))
-        left = n_rows
+        remaining = n_rows
         for shard in shards:
-            if left is not None and left <= 0:
+            if remaining is not None and remaining <= 0:
                 return
             frame = shard_frame(shard, needed)
             if predicate is not None:
                 frame = frame.filter(predicate)
-            frame = frame.select(projected) if left is None else frame.select(projected).head(left)
-            left = None if left is None else left - frame.height
+            frame = frame.select(projected) if remaining is None else frame.select(projected).head(remaining)
+            remaining = None if remaining is None else remaining - frame.height
             yield frame
 
     return register_io_source(io_source=scan, schema=pl.Schema(schema), is_pure=True)
@@ -106,10 +106,10 @@ class DetectionFrames:
     def __init__(self, store: Store, detector: str, split: str) -> None:
         self._store, self._detector, self._split = store, detector, split
         self.schema = detection_schema(store, detector, split)
-        self._images = store.manifest(source_of(split)).images.select("image_id", "file_name")
+        self._images = store.manifest(SplitName(split).source).images.select("image_id", "file_name")
 
     def shard_frame(self, shard: Shard, columns: Sequence[str]) -> pl.DataFrame:
-        """The detections of a shard in its order, with at least these columns (of the schema's)."""
+        """The detections of a shard in its order, with at least these columns of the schema."""
         rows = self._store.read_shard(self._detector, self._split, shard, _stored_columns(columns))
         frame = frame_over(_arrays(rows, columns))
         if "file_name" in columns:
@@ -125,7 +125,7 @@ class DetectionFrames:
 
 
 def _stored_columns(columns: Sequence[str]) -> list[str]:
-    """The list columns of a shard that these columns come from; `label` gives every shard its offsets."""
+    """The list columns of a shard that these columns are computed from; `label` is always read, for the offsets."""
     stored = {"label"} | {name for name in columns if name in ("score", *UNCERTAINTIES)}
     stored |= {"box"} if set(CORNERS) & set(columns) else set()
     stored |= {"variance"} if set(VARIANCES) & set(columns) else set()
@@ -144,7 +144,7 @@ def _arrays(rows: Rows, columns: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def objects(store: Store, source: str) -> pl.DataFrame:
-    """One row per object of val, id or ood in file order; boxes as detections have them."""
+    """One row per object of val, id or ood in file order; boxes are x1, y1, x2, y2 in pixels."""
     manifest = store.manifest(source)
     names = pl.Series("class", store.description.classes, class_type(store))
     table = manifest.objects.join(
@@ -166,7 +166,10 @@ def objects(store: Store, source: str) -> pl.DataFrame:
 
 
 def images(store: Store, detector: str, split: str) -> pl.DataFrame:
-    """One row per image of a split by rising id: its file, and what became of it; images that are missing are left out."""
+    """One row per image of a split in ascending order of ids: file, size, status and number of detections.
+
+    Missing images are left out.
+    """
     tables = []
     for shard in shards_of(store, detector, split):
         rows = store.read_shard(detector, split, shard)
@@ -181,5 +184,7 @@ def images(store: Store, detector: str, split: str) -> pl.DataFrame:
                 }
             )
         )
-    manifest = store.manifest(source_of(split)).images.select("image_id", "file_name", "width", "height", "subset")
+    manifest = store.manifest(SplitName(split).source).images.select(
+        "image_id", "file_name", "width", "height", "subset"
+    )
     return manifest.join(pl.concat(tables), on="image_id", how="inner").sort("image_id")

@@ -1,8 +1,8 @@
-"""A use case's manifests as files: built once beside the raw data, copied into every store of the use case.
+"""A use case's manifests as files: built once next to the raw data, copied into every store of the use case.
 
-ROOT/manifests/NAME/use-case.json       classes, splits, digests: what a store holds of its use case
+ROOT/manifests/NAME/use-case.json       name, classes, splits and digests, as in a store
 ROOT/manifests/NAME/manifest/…          the tables
-ROOT/manifests/NAME/inputs.json         from which files they were made; written last, so that a build is whole or absent
+ROOT/manifests/NAME/inputs.json         size and time of the raw files; written last, so that a build is complete or absent
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 class Description(Record, frozen=True):
-    """`use-case.json`: what a store's detections are detections of."""
+    """`use-case.json`: the use case of a store.
+
+    `declaration` is the digest of the use case file, `annotations` has those of the files it names, and `manifests` those of
+    the manifests.
+    """
 
     name: str
     version: int
@@ -38,8 +42,8 @@ class Description(Record, frozen=True):
     manifests: dict[str, str]
 
 
-class Inputs(Record, frozen=True):
-    """`inputs.json`: size and time of the files that a build was made from."""
+class BuildInputs(Record, frozen=True):
+    """`inputs.json`: size and time of the raw files that the manifests were built from."""
 
     declaration: str
     train: bool
@@ -47,7 +51,7 @@ class Inputs(Record, frozen=True):
     remarks: list[str]
 
 
-class Built:
+class ManifestCache:
     """The manifests that `saod-ray data build` writes for a use case."""
 
     def __init__(self, case: UseCase) -> None:
@@ -55,46 +59,46 @@ class Built:
         self.folder = Folder(case.root).below(f"manifests/{_folder_name(case.name)}")
         self._remedy = f"build it again with `{case.command('build')}`"
 
-    def inputs(self) -> Inputs | None:
-        """What it was built from; None when nothing (or nothing whole) is there."""
+    def inputs(self) -> BuildInputs | None:
+        """The files that the manifests were built from; None if there is no complete build."""
         try:
-            return records.read(self.folder, "inputs.json", Inputs, "build the use case again")
+            return records.read(self.folder, "inputs.json", BuildInputs, "build the use case again")
         except (FileNotFoundError, SaodError):
             return None
 
     def is_fresh(self) -> bool:
-        """Whether it was built from this declaration and from the files as they are now."""
+        """Whether the manifests were built from this use case file and from the raw files as they are now."""
         from saod_ray.data.raw import Raw
 
-        found = self.inputs()
-        if found is None or found.declaration != self.case.digest():
+        inputs = self.inputs()
+        if inputs is None or inputs.declaration != self.case.digest():
             return False
         raw = Raw(self.case.root)
-        return all(stamp and raw.stamp(name) == stamp for name, stamp in found.stamps.items())
+        return all(stamp and raw.stamp(name) == stamp for name, stamp in inputs.stamps.items())
 
     def description(self) -> Description:
-        """Its use case."""
+        """The use case that the manifests belong to."""
         try:
             return records.read(self.folder, "use-case.json", Description, self._remedy)
-        except FileNotFoundError:
-            raise SaodError(f"{self.folder.shown('use-case.json')} is gone: {self._remedy}.") from None
+        except FileNotFoundError as error:
+            raise SaodError(f"{self.folder.display_path('use-case.json')} is missing: {self._remedy}.") from error
 
-    def of_a_store(self) -> tuple[Description, dict[str, bytes]]:
-        """What a store says of its use case, and its manifests' files: all but train's."""
+    def for_store(self) -> tuple[Description, dict[str, bytes]]:
+        """The description and the manifest files that a store gets: those of all sources except train."""
         description = self.description()
-        kept = {source: value for source, value in description.manifests.items() if source != "train"}
+        digests = {source: value for source, value in description.manifests.items() if source != "train"}
         files: dict[str, bytes] = {}
-        for source, expected in kept.items():
+        for source, expected in digests.items():
             data = _read_files(self.folder, source, expected, self._remedy)
             files.update(zip(manifest_files(source), data, strict=True))
-        return msgspec.structs.replace(description, manifests=kept), files
+        return msgspec.structs.replace(description, manifests=digests), files
 
     def manifest(self, source: str) -> Manifest:
         """The images and objects of train, val, id or ood."""
         return read_manifest(self.folder, source, self.description().manifests[source], self._remedy)
 
-    def write(self, description: Description, files: dict[str, bytes], inputs: Inputs) -> None:
-        """Commit a build: the note of its inputs goes first and comes back last. Only for who holds the lock."""
+    def write(self, description: Description, files: dict[str, bytes], inputs: BuildInputs) -> None:
+        """Commit a build; the caller holds the lock. `inputs.json` is deleted first and written last."""
         self.folder.sweep()
         self.folder.delete("inputs.json")
         for name, data in files.items():
@@ -103,21 +107,21 @@ class Built:
         records.write(self.folder, "inputs.json", inputs)
 
 
-class Product(NamedTuple):
-    """What a store says of its use case, its manifests' files, and what there is to say of them."""
+class ManifestBundle(NamedTuple):
+    """The description of a use case, the bytes of its manifest files by name, and remarks for the user."""
 
     description: Description
     files: dict[str, bytes]
     remarks: list[str]
 
 
-def build(case: UseCase, train: bool = False, progress: Progress | None = None) -> Product:
-    """Read a use case's sources; nothing is written."""
+def bundle_manifests(case: UseCase, train: bool = False, progress: Progress | None = None) -> ManifestBundle:
+    """Read a use case's sources into manifests. Nothing is written."""
     from saod_ray.data import sources
 
-    found = sources.read(case, train, progress)
+    parsed = sources.read(case, train, progress)
     files = {}
-    for source, manifest in found.manifests.items():
+    for source, manifest in parsed.manifests.items():
         for name, table in zip(manifest_files(source), (manifest.images, manifest.objects), strict=True):
             sink = io.BytesIO()
             table.write_parquet(sink, compression="zstd")
@@ -126,36 +130,36 @@ def build(case: UseCase, train: bool = False, progress: Progress | None = None) 
         name=case.name,
         version=case.version,
         declaration=case.digest(),
-        classes=list(found.classes.names),
-        category_ids=list(found.classes.category_ids),
+        classes=list(parsed.classes.names),
+        category_ids=list(parsed.classes.category_ids),
         severities=sorted(set(case.splits.id.severities)),
         subsets=[subset.name for subset in case.splits.ood],
-        annotations=found.digests,
-        manifests={name: digest(*(files[file] for file in manifest_files(name))) for name in found.manifests},
+        annotations=parsed.digests,
+        manifests={name: digest(*(files[file] for file in manifest_files(name))) for name in parsed.manifests},
     )
-    return Product(description, files, found.remarks)
+    return ManifestBundle(description, files, parsed.remarks)
 
 
-def parsed(files: dict[str, bytes]) -> dict[str, Manifest]:
+def parse_manifests(files: dict[str, bytes]) -> dict[str, Manifest]:
     """The manifests of a build's files, by source."""
     names = dict.fromkeys(name.split("/")[-1].split(".")[0] for name in files)
     return {source: _tables([files[name] for name in manifest_files(source)]) for source in names}
 
 
 def input_digests(case: UseCase) -> dict[str, str]:
-    """The digest of every file (and folder listing) that the benchmark's manifests are made from."""
+    """The digest of every file and folder listing that the manifests are built from, except those of train."""
     from saod_ray.data.raw import Raw
     from saod_ray.data.sources import all_inputs
 
     raw = Raw(case.root)
     names = all_inputs(case)
     if case.made_by and not all(raw.stamp(name) for name in names):
-        raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{case.command('build')}`.")
+        raise SaodError(f"'{case.name}' has no images in {case.root} yet: run `{case.command('build')}`.")
     return {name: raw.digest(name) for name in names}
 
 
 def read_manifest(folder: Folder, source: str, expected: str, remedy: str) -> Manifest:
-    """A manifest, if its files have the digest that is expected."""
+    """Read a manifest; SaodError if its files do not have the expected digest. `remedy` says what to do then."""
     return _tables(_read_files(folder, source, expected, remedy))
 
 
@@ -166,7 +170,7 @@ def _read_files(folder: Folder, source: str, expected: str, remedy: str) -> list
     except FileNotFoundError:
         data = []
     if digest(*data) != expected:
-        raise SaodError(f"{folder.shown(images)} or {objects} is damaged or gone: {remedy}.")
+        raise SaodError(f"{folder.display_path(images)} or {objects} is damaged or missing: {remedy}.")
     return data
 
 
@@ -175,11 +179,11 @@ def _tables(data: list[bytes]) -> Manifest:
 
     from saod_ray.data.manifest import Manifest
 
-    return Manifest(*(pl.read_parquet(each) for each in data))
+    return Manifest(*(pl.read_parquet(content) for content in data))
 
 
 def _folder_name(name: str) -> str:
-    """A use case's name as that of a folder.
+    """A use case's name as a folder name.
 
     >>> _folder_name("my bench v1.2"), _folder_name("../a/b")
     ('my bench v1.2', '%2E.%2Fa%2Fb')
@@ -189,7 +193,7 @@ def _folder_name(name: str) -> str:
 
 
 def manifest_files(source: str) -> list[str]:
-    """Where a manifest's two tables lie."""
+    """The paths of a manifest's two tables, relative to the store."""
     return [f"manifest/{source}.{part}.parquet" for part in ("images", "objects")]
 
 

@@ -1,4 +1,4 @@
-"""Small JSON records that know their own digest, so that a flipped byte is noticed when they are read."""
+"""Small JSON records that hold their own digest, so that a flipped byte is detected when they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saod_ray.files import Folder
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that is kept as a JSON file; `digest` is of all the rest."""
+    """A value that is stored as a JSON file. `digest` covers all other fields."""
 
     format: int = 1
     digest: str = ""
@@ -22,21 +22,24 @@ R = TypeVar("R", bound=Record)
 
 
 def write(folder: Folder, name: str, record: Record) -> None:
-    """Commit a record."""
+    """Write a record atomically, with its digest."""
     sealed = msgspec.structs.replace(record, digest=_digest(record))
     folder.put(name, msgspec.json.format(msgspec.json.encode(sealed), indent=1) + b"\n")
 
 
 def read(folder: Folder, name: str, kind: type[R], remedy: str) -> R:
-    """A record; FileNotFoundError when it is absent, `remedy` says what to do when it is damaged."""
+    """Read a record of type `kind`.
+
+    Raises FileNotFoundError if it is absent, and SaodError with `remedy` if it is damaged.
+    """
     data = folder.read(name)
     try:
         record = msgspec.json.decode(data, type=kind)
-        whole = record.digest == _digest(record)
-        reason = "its digest does not fit"
+        is_intact = record.digest == _digest(record)
+        reason = "its digest does not match"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        whole, reason = False, str(error)
-    if not whole:
+        is_intact, reason = False, str(error)
+    if not is_intact:
         raise SaodError(f"{folder.uri.rstrip('/')}/{name} is damaged ({reason}): {remedy}.")
     return record
 

@@ -1,4 +1,4 @@
-"""results.json as it is read again: the one place that checks it."""
+"""Reading results.json, with all checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "results.json"
 
 
 class _UseCase(msgspec.Struct, frozen=True):
-    """The ground truth that results belong to."""
+    """Version and digests of the use case."""
 
     version: int
     annotations: dict[str, str]
@@ -25,7 +25,7 @@ class _UseCase(msgspec.Struct, frozen=True):
 
 
 class _Provenance(msgspec.Struct, frozen=True):
-    """Where results come from."""
+    """Versions of the software, and digests of what was scored."""
 
     saod_ray: str
     python: str
@@ -35,7 +35,7 @@ class _Provenance(msgspec.Struct, frozen=True):
 
 
 class _Bootstrap(msgspec.Struct, frozen=True):
-    """How intervals were made."""
+    """How intervals were computed."""
 
     replicates: int
     seed: int
@@ -43,7 +43,7 @@ class _Bootstrap(msgspec.Struct, frozen=True):
 
 
 class _Results(msgspec.Struct, frozen=True):
-    """What must be there of results.json; a detector's own values are compared with those that its detections give."""
+    """The keys that results.json must have. Reports check the metrics of detectors by computing them again."""
 
     use_case: str
     conventions: str
@@ -55,28 +55,31 @@ class _Results(msgspec.Struct, frozen=True):
 
 
 def read_results(store: Store) -> dict[str, Any]:
-    """The results.json of a store, unchanged since it was written; an error names the command that writes it."""
-    again = f"run `saod-ray score {store.uri}`"
+    """The content of a store's results.json.
+
+    SaodError if it is absent, damaged or was changed; the message names the command that writes it.
+    """
+    score_command = f"run `saod-ray score {store.uri}`"
     try:
         value: dict[str, Any] = json.loads(store.folder.read(FILE))
         fault = _fault(value)
-    except FileNotFoundError:
-        raise SaodError(f"{store.uri} has no {FILE} yet: {again} first.") from None
+    except FileNotFoundError as error:
+        raise SaodError(f"{store.uri} has no {FILE} yet: {score_command} first.") from error
     except (ValueError, RecursionError):
         fault = "is damaged"
     if fault:
-        raise SaodError(f"{store.folder.shown(FILE)} {fault}: {again} again.")
+        raise SaodError(f"{store.folder.display_path(FILE)} {fault}: {score_command} again.")
     return value
 
 
 def _fault(value: Any) -> str | None:
-    """What is wrong with the content of results.json. One without a digest is of an earlier version."""
+    """What is wrong with the content of results.json, or None. Earlier versions wrote no digest."""
     if not isinstance(value, dict) or "format" not in value:
         return "is damaged"
     if value["format"] != 1:
         return "is of another version"
     if seals.KEY in value and not seals.is_intact(value):
-        return "is damaged or was changed (its digest does not fit)"
+        return "is damaged or was changed (its digest does not match)"
     try:
         msgspec.convert(value, _Results)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""Digests of the JSON files that a store gives away: results.json and self-aware detectors.
+"""Digests of the JSON files that users share: results.json and self-aware detectors.
 
-`digest` is of all the rest of the file, so that a change is noticed wherever the file is read. It is no signature: whoever
-changes a file on purpose can write the digest that fits.
+The key `digest` covers all other keys, so that a change is detected wherever the file is read. It is not a signature:
+whoever changes a file on purpose can write the matching digest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from saod_ray.store.store import Store
@@ -27,7 +29,7 @@ def sealed(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_intact(value: dict[str, Any]) -> bool:
-    """Whether a JSON object is what was sealed.
+    """Whether a JSON object has the digest of its other keys.
 
     >>> is_intact({**sealed({"u": 0.5}), "u": 0.25}), is_intact({"u": 0.5})
     (False, False)
@@ -40,19 +42,25 @@ def _digest(value: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def encode_json(value: msgspec.Struct | dict[str, Any]) -> bytes:
+    """Readable JSON text with sorted keys: equal values give equal bytes. ValueError for NaN."""
+    plain = msgspec.to_builtins(value)
+    return (json.dumps(plain, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
 def origins(store: Store, detector: str, split: str) -> dict[str, str]:
-    """What a split's detections were made from, by unit; how they are spread over shards does not matter."""
+    """Digests of the inputs of a split's detections, by unit. They do not depend on the cut into shards."""
     return {page.unit: page.origin.sha256 for page in store.pages(detector, split)}
 
 
 def origin_digests(store: Store, detector: str, splits: Sequence[str]) -> dict[str, str]:
-    """For each split that has detections, one digest of what they were made from."""
-    named = {split: sorted(origins(store, detector, split).items()) for split in splits}
-    return {split: hashlib.sha256(json.dumps(units).encode()).hexdigest() for split, units in named.items() if units}
+    """One digest of the inputs of the detections per split; splits without detections are left out."""
+    by_split = {split: sorted(origins(store, detector, split).items()) for split in splits}
+    return {split: hashlib.sha256(json.dumps(units).encode()).hexdigest() for split, units in by_split.items() if units}
 
 
 def read_sealed(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a file if it is what was sealed, or has no digest at all; None otherwise."""
+    """The JSON object of a file; None if it is damaged or its digest does not match. A digest may be absent."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

@@ -1,13 +1,13 @@
-"""A store: a use case's manifests, the detectors' shards, the ledger and a cache that is safe to delete.
+"""A store: the manifests of a use case, the shards of detectors, the ledger, and a cache that is safe to delete.
 
 use-case.json                      name, version, classes, splits, digests
 manifest/SOURCE.{images,objects}.parquet
 detections/DETECTOR/SPLIT/NAME.parquet
 ledger/DETECTOR/SPLIT/UNIT.json
-cache/                             what scoring need not compute twice
+cache/                             intermediate results of scoring
 selfaware/DETECTOR.json            u, v and the calibrators
 results.json
-experiments/NAME.json              what the paper's experiments gave
+experiments/NAME.json              outcomes of the paper's experiments
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from saod_ray.config import UseCase, source_of, split_names, val_shift
-from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, some
+from saod_ray.config import UseCase
+from saod_ray.errors import SaodError, ShardGoneError, did_you_mean, join_truncated
 from saod_ray.files import Folder
+from saod_ray.splits import SplitName, split_names, val_shift
 from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
-from saod_ray.store.manifests import Built, Description
+from saod_ray.store.manifests import Description, ManifestCache
 from saod_ray.store.rows import Rows
 from saod_ray.store.units import is_of_run, superseded
 
@@ -42,18 +43,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 class RunSettings(msgspec.Struct, frozen=True):
-    """What a run was asked for."""
+    """The settings of a run that are read again."""
 
     seed: int | None = None
 
 
 class LastRun(msgspec.Struct, frozen=True):
-    """What is read again of run.json; the engine's journal writes more into it."""
+    """The part of run.json that is read again; the engine's journal writes more into it."""
 
     settings: RunSettings = RunSettings()
     commit: str | None = None
-    typed: dict[str, tuple[str, str]] = {}  # detector → its use case and --detectors as somebody typed them
-    detectors: dict[str, dict[str, float]] = {}  # detector → its figures
+    command_args: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict, name="typed")
+    """Detector → --use-case and --detectors on the command line."""
+    detectors: dict[str, dict[str, float]] = {}  # detector → counts and rates
 
 
 class Store:
@@ -64,61 +66,64 @@ class Store:
         self.uri = uri
         self.cache = Cache(self.folder)
 
-    def snapshot(self) -> Snapshot:
-        """This store with its ledger as it is now."""
-        return Snapshot(self.uri)
+    def snapshot(self) -> StoreSnapshot:
+        """This store with its ledger frozen as it is now."""
+        return StoreSnapshot(self.uri)
 
     # the use case -------------------------------------------------------------------------------------------
 
     @classmethod
     def open(cls, uri: str | Path) -> Store:
-        """A store that is there; an error names the command that makes one."""
+        """Open an existing store; SaodError names the command that creates one."""
         uri = str(uri)
         if "://" not in uri and Path(uri).is_file():
             raise SaodError(f"{uri} is a file: give the folder of a store, for instance {Path(uri).parent}.")
         store = cls(uri)
         if not store.folder.exists("use-case.json"):
-            raise SaodError(f"There is no store at {uri}: make one with `saod-ray import {uri} --use-case FILE …`.")
+            raise SaodError(f"There is no store at {uri}: create one with `saod-ray import {uri} --use-case FILE …`.")
         return store
 
     @property
     def absolute(self) -> str:
-        """Where it is, for processes that work elsewhere."""
+        """The URI or absolute path, for processes with another working directory."""
         return self.uri if "://" in self.uri else str(Path(self.uri).resolve())
 
     def identity(self) -> str:
-        """What tells this store from another one that lies at the same place on another machine."""
+        """A digest that differs between stores which have the same path on different machines."""
         return hashlib.sha256(self.folder.read("use-case.json")).hexdigest()
 
     @classmethod
-    def of_use_case(cls, uri: str, case: UseCase) -> Store:
-        """The store of this use case, made when it is not there and refused when it holds another."""
-        built = Built(case)
-        fresh = built.is_fresh()
-        digests = built.description().annotations if fresh else manifests.input_digests(case)
+    def open_or_create(cls, uri: str, case: UseCase) -> Store:
+        """The store of a use case, which is created if it does not exist.
+
+        SaodError if it has detections of another use case.
+        """
+        cache = ManifestCache(case)
+        is_fresh = cache.is_fresh()
+        digests = cache.description().annotations if is_fresh else manifests.input_digests(case)
         store = cls(uri)
         if store._holds(case, digests):
             return store
-        description, files = built.of_a_store() if fresh else manifests.build(case)[:2]
+        description, files = cache.for_store() if is_fresh else manifests.bundle_manifests(case)[:2]
         with store.folder.lock("use-case"):
             store = cls(uri)
-            if not store._holds(case, digests):  # another import may have been faster
+            if not store._holds(case, digests):  # another process may have created it meanwhile
                 for name, content in files.items():
                     store.folder.put(name, content)
                 records.write(store.folder, "use-case.json", description)
         return cls(uri)
 
     def _holds(self, case: UseCase, digests: dict[str, str]) -> bool:
-        """Whether the store is of this use case already; refused when detections of another depend on it."""
+        """Whether the store has this use case; SaodError if it has detections of another."""
         if not self.folder.exists("use-case.json"):
             return False
-        known = self.description
-        if (known.declaration, known.annotations) == (case.digest(), digests):
+        current = self.description
+        if (current.declaration, current.annotations) == (case.digest(), digests):
             return True
         if self.detectors():
-            what = "other annotations" if known.declaration == case.digest() else "another use case file"
+            difference = "other annotations" if current.declaration == case.digest() else "another use case file"
             raise SaodError(
-                f"{self.uri} holds detections of '{known.name}' version {known.version}, made with {what} than "
+                f"{self.uri} has detections of '{current.name}' version {current.version}, made with {difference} than "
                 f"'{case.name}' version {case.version} has now: use another store."
             )
         return False
@@ -131,15 +136,15 @@ class Store:
     @cached_property
     def splits(self) -> list[str]:
         """The splits that a complete detector has."""
-        return split_names(tuple(self.description.severities), bool(self.description.subsets))
+        return split_names(self.description.severities, has_ood=bool(self.description.subsets))
 
     @cached_property
     def val_shift(self) -> list[str]:
-        """The splits that a detector may have beside: corrupted copies of val."""
+        """The splits that a detector may have in addition: corrupted copies of val."""
         return val_shift(self.description.severities)
 
     def extra_splits(self, detector: str) -> list[str]:
-        """Those of `val_shift` that the detector has images of."""
+        """The splits of `val_shift` on which the detector has detections."""
         return [split for split in self.val_shift if self.folder.list(f"ledger/{detector}/{split}")]
 
     def manifest(self, source: str) -> Manifest:
@@ -148,102 +153,110 @@ class Store:
         return manifests.read_manifest(self.folder, source, expected, "import into another store")
 
     def import_command(self, detector: str, split: str, file: str = "FILE.json") -> str:
-        """What to type so that this store has these detections."""
+        """The command that imports detections into this store."""
         place = f"saod-ray import {quote(self.uri)} --use-case FILE"
         return f"{place} --detector {detector} --split {split} --detections {quote(file)}"
 
     def run_command(self, detector: str, split: str) -> str:
-        """What to type so that a run makes what is missing of a split."""
-        case, detectors = self.last_run().typed.get(detector, (self.description.name, detector))
+        """The command that runs a detector on the missing images of a split."""
+        case, detectors = self.last_run().command_args.get(detector, (self.description.name, detector))
         place = f"saod-ray run --use-case {quote(case)} --detectors {quote(detectors)}"
         return f"{place} --store {quote(self.uri)}" + " --with-val-shift" * (split in self.val_shift)
 
     def last_run(self) -> LastRun:
-        """What the last run said of itself; nothing where there was none, or where it cannot be read."""
+        """The record of the last run; empty if there is none, or if it cannot be read."""
         try:
             return msgspec.json.decode(self.folder.read("run.json"), type=LastRun)
         except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return LastRun()
 
-    def completing(self, detector: str, split: str) -> str:
-        """What to type so that a split's missing images come: a run where runs made the others."""
-        is_run = self.was_run(detector)
-        return self.run_command(detector, split) if is_run else self.import_command(detector, split)
+    def completion_command(self, detector: str, split: str) -> str:
+        """The command that adds the missing images of a split: a run if the detector was run, else an import."""
+        if self.was_run(detector):
+            return self.run_command(detector, split)
+        return self.import_command(detector, split)
 
     def was_run(self, detector: str) -> bool:
-        """Whether a run made some of the detector's detections; pages are not read for it, which may be damaged."""
+        """Whether runs wrote detections of the detector. Only names of pages are read, which may be damaged."""
         names = [name for split in self.splits for name in self.folder.list(f"ledger/{detector}/{split}")]
         return any(is_of_run(name.removesuffix(".json")) for name in names)
 
     def images(self, split: str, unit: str) -> pl.DataFrame:
-        """The images of a split or OOD subset, by ids that are unique among them."""
-        images = self.manifest(source_of(split)).images
+        """The images of a split, or of the OOD subset `unit`; SaodError if their source ids are not unique."""
+        images = self.manifest(SplitName(split).source).images
         if unit != "all":
             images = images.filter(subset=unit)
         if images["source_id"].n_unique() < images.height:
-            options = some([f"ood/{name}" for name in self.description.subsets], 9)
+            options = join_truncated([f"ood/{name}" for name in self.description.subsets], 9)
             raise SaodError(f"The OOD subsets share image ids: take them one by one, with --split {options}.")
         return images
 
     # detectors and shards -----------------------------------------------------------------------------------
 
     def detectors(self) -> list[str]:
-        """The detectors that have detections here."""
+        """The detectors that have detections in this store."""
         names = self.folder.list("ledger", folders=True)
         return [name for name in names if any(self.folder.list(f"ledger/{name}/{split}") for split in self.splits)]
 
     def choose(self, names: Sequence[str] | None) -> list[str]:
-        """These detectors, or all; unknown names are refused."""
-        known = self.detectors()
-        if not known:
+        """These detectors, or all, sorted; SaodError for unknown names."""
+        present = self.detectors()
+        if not present:
             raise SaodError(f"{self.uri} has no detections yet: add some with `saod-ray import {self.uri} …`.")
         for name in names or ():
-            if name not in known:
+            if name not in present:
                 raise SaodError(
-                    f"{self.uri} has no detector '{name}'{did_you_mean(name, known)}: it has {some(known)}."
+                    f"{self.uri} has no detector '{name}'{did_you_mean(name, present)}: it has {join_truncated(present)}."
                 )
-        return sorted(set(names)) if names else known
+        return sorted(set(names)) if names else present
 
     def pages(self, detector: str, split: str) -> list[Page]:
-        """The ledger of a detector's split, without what larger shards supersede."""
-        found = ledger.pages(self.folder, detector, split)
-        gone = {page.unit for page in superseded(found)}
-        return [page for page in found if page.unit not in gone]
+        """The ledger pages of a detector's split, without superseded ones."""
+        pages = ledger.pages(self.folder, detector, split)
+        superseded_units = {page.unit for page in superseded(pages)}
+        return [page for page in pages if page.unit not in superseded_units]
 
     def shards(self, detector: str, split: str) -> list[Shard]:
-        """The shards of a detector's split, in an order that depends on nothing but their names."""
-        found = [shard for page in self.pages(detector, split) for shard in page.shards]
-        return sorted(found, key=lambda shard: shard.name)
+        """The shards of a detector's split, ordered by name."""
+        shards = [shard for page in self.pages(detector, split) for shard in page.shards]
+        return sorted(shards, key=lambda shard: shard.name)
+
+    def content_digests(self, detector: str) -> list[str]:
+        """Digests of the ground truth and of the detector's shards by split, which cache keys are made of."""
+        digests = list(self.description.manifests.values())
+        for split in self.splits:
+            digests += [split, *(shard.sha256 for shard in self.shards(detector, split))]
+        return digests
 
     def shard_file(self, detector: str, split: str, name: str) -> str:
-        """Where a shard lies, relative to the store."""
+        """The path of a shard, relative to the store."""
         return f"detections/{detector}/{split}/{name}.parquet"
 
     def read_shard(self, detector: str, split: str, shard: Shard, columns: Sequence[str] | None = None) -> Rows:
-        """A shard's rows, or some of its list columns."""
+        """The rows of a shard; with `columns`, only these list columns. SaodError if it is damaged or gone."""
         file = self.shard_file(detector, split, shard.name)
         where = f"{self.uri.rstrip('/')}/{file}"
         try:
             with self.folder.open(file) as source:
                 return rows.read(source, where, shard.footer, columns)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             raise ShardGoneError(
                 f"The shard {where} is gone: `saod-ray verify {self.uri}` says how to repair it."
-            ) from None
+            ) from error
 
     def remove_unlisted(self, detector: str, split: str) -> None:
-        """Delete the split's shards that no page lists. Only for who holds the right to write it."""
+        """Delete the split's shards that no page lists. The caller holds the split's write lock."""
         for name in self.unlisted(detector, split):
             self.folder.delete(self.shard_file(detector, split, name))
 
     def unlisted(self, detector: str, split: str) -> list[str]:
-        """The names of shards that lie there without a page that lists them."""
+        """The names of shard files that no page lists."""
         listed = {shard.name for shard in self.shards(detector, split)}
         names = [file.removesuffix(".parquet") for file in self.folder.list(f"detections/{detector}/{split}")]
         return [name for name in names if name not in listed]
 
     def write_shard(self, detector: str, split: str, name: str, content: Rows) -> Shard:
-        """Commit a shard and return its ledger entry."""
+        """Write a shard atomically and return its ledger entry."""
         data = content.to_parquet()
         self.folder.put(self.shard_file(detector, split, name), data)
         return Shard(
@@ -258,35 +271,38 @@ class Store:
         )
 
 
-class Snapshot(Store):
-    """A store whose ledger is read once: what a scoring looks at does not change under it."""
+class StoreSnapshot(Store):
+    """A store whose ledger is read only once, so that it does not change during a scoring."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri)
         self._pages: dict[tuple[str, str], list[Page]] = {}
 
     def pages(self, detector: str, split: str) -> list[Page]:
-        """The ledger of a detector's split, as it was when it was first asked for."""
+        """The ledger pages of a detector's split, as they were when they were first read."""
         if (detector, split) not in self._pages:
             self._pages[detector, split] = super().pages(detector, split)
         return self._pages[detector, split]
 
 
 def check_name(detector: str) -> None:
-    """Refuse a detector name that is not a plain file name."""
+    """Raise SaodError if a detector's name is not a plain file name."""
     if not _NAME.fullmatch(detector):
         raise SaodError(f"'{detector}' is not a detector name: use letters, digits and . _ + -.")
 
 
-def check_split(split: str, known: Sequence[str], subsets: Sequence[str]) -> tuple[str, str]:
-    """A split as typed (`id`, `ood`, `ood/svhn`) → (split, unit): the unit is an OOD subset, or `all`.
+def check_split(split: str, valid_splits: Sequence[str], subsets: Sequence[str]) -> tuple[str, str]:
+    """Parse a split on the command line (`id`, `ood`, `ood/svhn`) into (split, unit).
+
+    The unit is an OOD subset, or `all`. SaodError for a split or subset that does not exist.
 
     >>> check_split("ood/svhn", ["val", "ood"], ["svhn"])
     ('ood', 'svhn')
     """
     name, _, subset = split.partition("/")
-    if name not in known:
-        raise SaodError(f"'{split}' is not a split{did_you_mean(name, known)}: use {some(known, 9)}.")
-    if subset and (source_of(name) != "ood" or subset not in subsets):
-        raise SaodError(f"'{split}' is not a split: the OOD subsets are {some(subsets, 9)}.")
+    if name not in valid_splits:
+        hint = did_you_mean(name, valid_splits)
+        raise SaodError(f"'{split}' is not a split{hint}: use {join_truncated(valid_splits, 9)}.")
+    if subset and (SplitName(name).source != "ood" or subset not in subsets):
+        raise SaodError(f"'{split}' is not a split: the OOD subsets are {join_truncated(subsets, 9)}.")
     return name, subset or "all"

@@ -1,4 +1,4 @@
-"""A unit of work: consecutive images of one split."""
+"""Units of work: ranges of consecutive images of one split."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from saod_ray.splits import SplitName
+
 if TYPE_CHECKING:
     from saod_ray.store.ledger import Page
 
-RUN = "run"  # the kind of what a run made; an import has other units
+RUN = "run"  # the kind of origin of pages that a run wrote; imports use other units
 _NAME = re.compile(r"(\d{8})-(\d{8})")
 
 
 class Unit(NamedTuple):
-    """The images from `start` up to `stop` of a split's manifest."""
+    """The images from `start` up to, not including, `stop` of a split's manifest."""
 
     split: str
     start: int
@@ -31,7 +33,7 @@ class Unit(NamedTuple):
 
     @property
     def image_count(self) -> int:
-        """How many images it has.
+        """The number of images.
 
         >>> Unit("id", 128, 200).image_count
         72
@@ -39,19 +41,15 @@ class Unit(NamedTuple):
         return self.stop - self.start
 
     @classmethod
-    def named(cls, split: str, name: str) -> Unit:
-        """The unit of a ledger page of a run."""
-        found = _NAME.fullmatch(name)
-        return cls(split, int(found[1]), int(found[2])) if found else cls(split, 0, 1 << 62)
+    def from_name(cls, split: str, name: str) -> Unit:
+        """The unit of a ledger page. The unit of an import covers all images."""
+        match = _NAME.fullmatch(name)
+        return cls(split, int(match[1]), int(match[2])) if match else cls(split, 0, 1 << 62)
 
     @property
     def severity(self) -> int:
-        """How strongly its images are corrupted; 0 is not at all.
-
-        >>> Unit("id-c3", 0, 1).severity, Unit("val-c1", 0, 1).severity, Unit("pseudo-ood", 0, 1).severity
-        (3, 1, 0)
-        """
-        return int(self.split.partition("-c")[2] or 0)
+        """The severity of the corruption of its images; 0 if they are not corrupted."""
+        return SplitName(self.split).severity
 
 
 def is_of_run(name: str) -> bool:
@@ -64,14 +62,16 @@ def is_of_run(name: str) -> bool:
 
 
 def superseded(pages: Sequence[Page]) -> list[Page]:
-    """The pages of runs whose images all lie within another page's: the larger one holds the same rows."""
-    mine = [
-        (Unit.named(page.split, page.unit), page) for page in pages if page.origin.kind == RUN and is_of_run(page.unit)
+    """The pages of runs whose images are all in another, larger page, which has the same rows."""
+    by_unit = [
+        (Unit.from_name(page.split, page.unit), page)
+        for page in pages
+        if page.origin.kind == RUN and is_of_run(page.unit)
     ]
-    mine.sort(key=lambda each: (each[0].start, -each[0].stop))
-    gone, reach = [], -1
-    for unit, page in mine:
-        if unit.stop <= reach:
-            gone.append(page)
-        reach = max(reach, unit.stop)
-    return gone
+    by_unit.sort(key=lambda pair: (pair[0].start, -pair[0].stop))
+    superseded_pages, covered_until = [], -1
+    for unit, page in by_unit:
+        if unit.stop <= covered_until:
+            superseded_pages.append(page)
+        covered_until = max(covered_until, unit.stop)
+    return superseded_pages

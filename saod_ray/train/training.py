@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from saod_ray.detect import registry
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 from saod_ray.train.settings import Settings, Step
+from saod_ray.versions import package_versions
 
 PACKAGES = ("torch", "mmdet", "mmengine", "ray", "numpy", "opencv-python")
 POLL = 0.2  # seconds between two looks at the board
@@ -251,7 +251,7 @@ class Training:
                 "seconds_of_last_start": round(seconds, 1),
                 "loss": _tenths(losses),
                 "val": found,
-                "packages": {name: version(name) for name in PACKAGES},
+                "packages": package_versions(PACKAGES),
             }
         )
         shutil.rmtree(self.file("checkpoints"), ignore_errors=True)

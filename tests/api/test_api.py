@@ -97,7 +97,7 @@ def test_matches_give_the_metrics_of_results_json(bench, split, conventions) -> 
     settings = {"conventions": conventions, "calibrator": "isotonic"}
     matches = bench.matches("toy", split, **settings).collect()
     assert matches.height == bench.detections("toy", split).collect().height
-    benchmark = Benchmark(Store.open(bench.uri), ScoreSettings.of(**settings))
+    benchmark = Benchmark(Store.open(bench.uri), ScoreSettings.from_options(**settings))
     scores = benchmark.score_split("toy", split, benchmark.fit("toy"))
     sums = scores.sums.statistics()
     counts = matches.group_by("label").agg(
@@ -173,6 +173,10 @@ def test_self_aware_is_what_score_writes(bench, store) -> None:
     assert bench.self_aware("toy").to_file() == expected.to_file()
     fresh = bench.self_aware("toy", tau=0.35)  # not scored before: it is fitted alone
     assert fresh.to_file() == saod.SelfAware.fit(store, "toy", tau=0.35).to_file()
+    for self_aware in (expected, bench.self_aware("toy"), fresh):
+        assert isinstance(self_aware, saod.SelfAware)
+        with pytest.raises(saod.SaodError, match="'toy'"):
+            self_aware.predict("photo.jpg")
 
 
 def test_charts_are_those_of_the_report(bench) -> None:

@@ -118,7 +118,7 @@ def test_the_command_puts_it_into_results_table_and_report(folder) -> None:
     ("target", "message"),
     [
         ("own", "write package.module:function"),
-        ("no_such_module:f", "needs the module 'no_such_module', which is not there"),
+        ("no_such_module:f", "needs the module 'no_such_module', which is not installed"),
         ("own:precison", r"has no metric 'precison' \(did you mean 'precision'"),
         ("own:undeclared", "is not a metric: declare it with @saod_ray.metric"),
     ],

@@ -175,7 +175,7 @@ def test_a_shard_that_was_deleted_is_made_again(data, plain, tmp_path) -> None:
 
 def test_imported_detections_are_not_touched(data, tmp_path) -> None:
     from saod_ray.config import UseCase
-    from saod_ray.store.importing import import_results
+    from saod_ray.store.coco_import import import_results
 
     (tmp_path / "found.json").write_text("[]")
     case = UseCase.load("shapes", str(data))

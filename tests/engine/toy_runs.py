@@ -21,8 +21,9 @@ from saod_ray.engine.plan import ALL_IMAGES, Plan, PlanOptions
 from saod_ray.engine.resources import ResourceOptions
 from saod_ray.engine.run import Run, RunStatistics
 from saod_ray.engine.workers import Receipt
-from saod_ray.report.results import encoded, results
+from saod_ray.report.results import results
 from saod_ray.score.benchmark import Benchmark
+from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
 
 PER_DETECTOR = 56  # images of all splits
@@ -115,7 +116,7 @@ def stamps(store: Path) -> dict[str, int]:
 def scored(store: Path) -> bytes:
     benchmark = Benchmark(Store.open(str(store)), ScoreSettings(), False)
     found = benchmark.score(benchmark.store.detectors(), lambda done, total: None)
-    return encoded(results(benchmark.store, ScoreSettings(), found, False))
+    return encode_json(results(benchmark.store, ScoreSettings(), found, False))
 
 
 def contents(data: Path, folder: str) -> list[int]:

@@ -20,18 +20,18 @@ from experiment_stores import two_detectors, with_columns
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.engine.plan import Inputs, PlanOptions, make_plan
 from saod_ray.errors import SaodError
-from saod_ray.experiment import NAMES, every, find, paper
+from saod_ray.experiment import NAMES, all_experiments, find, paper
 from saod_ray.experiment.context import ExperimentContext
-from saod_ray.experiment.experiment import Experiment, Outcome, perform, read
-from saod_ray.experiment.showing import stored
+from saod_ray.experiment.experiment import Outcome, perform, read_outcome
+from saod_ray.experiment.render import stored_experiments
 from saod_ray.report import page
 from saod_ray.report.data import gather
-from saod_ray.report.figures import chosen_first
+from saod_ray.report.figures import initial_choice
 from saod_ray.score.lrp import best_prefix
 from saod_ray.score.matching import greedy
 from saod_ray.score.order import class_order
 from saod_ray.store import ledger
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.ledger import Origin
 from saod_ray.store.rows import Rows
 from saod_ray.store.store import Store
@@ -91,9 +91,9 @@ def aggregated(values: list[float], aggregate: str) -> float:
         return 1e12
     if aggregate in ("sum", "mean"):
         return sum(values) / (len(values) if aggregate == "mean" else 1)
-    many = 1 if aggregate == "min" else int(aggregate[4:])
-    some = sorted(values)[:many]
-    return sum(some) / len(some)
+    count = 1 if aggregate == "min" else int(aggregate[4:])
+    smallest = sorted(values)[:count]
+    return sum(smallest) / len(smallest)
 
 
 def slow_auroc(context: ExperimentContext, detector: str, kind: str, aggregate: str = "top-3") -> float:
@@ -104,13 +104,13 @@ def slow_auroc(context: ExperimentContext, detector: str, kind: str, aggregate: 
     ranges: dict[str, tuple[float, float]] = {}
     if "variance" in rows["val"].columns:
         for name, of in (("class", "entropy"), ("box", "gaussian-entropy")):
-            found = detection_values(context, of, rows["val"], {})
-            ranges[name] = (min(found), max(found))
+            values = detection_values(context, of, rows["val"], {})
+            ranges[name] = (min(values), max(values))
     images = {}
     for split in ("id", "ood"):
-        each = detection_values(context, kind, rows[split], ranges)
+        values = detection_values(context, kind, rows[split], ranges)
         offsets = rows[split].offsets
-        images[split] = [aggregated(each[a:b], aggregate) for a, b in pairwise(offsets)]
+        images[split] = [aggregated(values[a:b], aggregate) for a, b in pairwise(offsets)]
     pairs = list(product(images["id"], images["ood"]))
     return sum(1.0 if a < b else 0.5 if a == b else 0.0 for a, b in pairs) / len(pairs)
 
@@ -119,27 +119,30 @@ def slow_auroc(context: ExperimentContext, detector: str, kind: str, aggregate: 
 def test_aurocs_are_those_of_a_loop_over_pairs_of_images(context, detector) -> None:
     from saod_ray.experiment import combined, sigmoid_entropy, uncertainty
 
+    compared = 0
     for module in (uncertainty, sigmoid_entropy, combined):
         outcome = perform(module.EXPERIMENT, context)
-        for row in [row for row in outcome.rows if row.heads[0] == detector]:
-            kinds = [module.KINDS[row.heads[1]]] if len(row.heads) > 1 else list(module.KINDS.values())
+        for row in [row for row in outcome.rows if row.headers[0] == detector]:
+            kinds = [module.KINDS[row.headers[1]]] if len(row.headers) > 1 else list(module.KINDS.values())
             for kind, value in zip(kinds, row.values, strict=True):
                 if kind in ("score", "entropy", "ds") or detector == "nll-rcnn":
                     assert value == pytest.approx(slow_auroc(context, detector, kind), abs=1e-9), (module, kind)
+                    compared += 1
                 else:
                     assert value is None
+    assert compared == {"atss": 3, "nll-rcnn": 6 + 3 + 5}[detector]
 
 
 def test_aggregations_are_those_of_a_loop(context) -> None:
     outcome = perform(find("aggregation"), context)
-    assert [row.heads for row in outcome.rows] == [
+    assert [row.headers for row in outcome.rows] == [
         ("atss", "score"),
         ("nll-rcnn", "score"),
         ("nll-rcnn", "determinant"),
     ]
     for row in outcome.rows:
         for column, value in zip(outcome.columns, row.values, strict=True):
-            assert value == pytest.approx(slow_auroc(context, *row.heads, column.title), abs=1e-9)
+            assert value == pytest.approx(slow_auroc(context, *row.headers, column.title), abs=1e-9)
 
 
 def test_no_sigmoid_and_no_probabilistic_detector_is_refused_with_what_is_needed(context) -> None:
@@ -147,14 +150,14 @@ def test_no_sigmoid_and_no_probabilistic_detector_is_refused_with_what_is_needed
     for name, needed in (("sigmoid-entropy", "sigmoid-based detector"), ("combined", "probabilistic detector")):
         with pytest.raises(SaodError, match=needed):
             perform(find(name), alone)
-        assert read(context.store, name) is None
+        assert read_outcome(context.store, name) is None
 
 
 def test_subsets_are_pooled_into_all(context) -> None:
     outcome = perform(find("ood-subsets"), context)
     assert [column.title for column in outcome.columns] == ["far", "all OOD"]
     for row in outcome.rows:
-        assert row.values[0] == row.values[1] == context.scored(row.heads[0]).ood.auroc
+        assert row.values[0] == row.values[1] == context.result(row.headers[0]).ood.auroc
 
 
 # thresholds and bins -----------------------------------------------------------------------------------------------
@@ -164,37 +167,35 @@ def test_the_rules_for_u_are_those_of_a_scoring(context) -> None:
     outcome = perform(find("image-threshold"), context)
     for detector in context.detectors:
         _, inside = context.uncertainty(detector, "val")
-        annotated = context.objects("val").annotated()
+        annotated = context.ground_truth("val").annotated()
         u = sorted(inside[annotated[context.uncertainty(detector, "val")[0]]])[int(0.95 * annotated.sum())]
-        assert context.aware(detector, image_threshold="tpr-0.95").image_threshold == u
+        assert context.self_aware(detector, image_threshold="tpr-0.95").image_threshold == u
         for rule, title in (("tpr-0.95", "TPR@0.95"), ("pseudo-ood", "pseudo-OOD")):
-            found = msgspec.structs.asdict(context.scored(detector, image_threshold=rule).ood)
-            assert [outcome.cell(detector, title, column=name) for name in ("BA", "TPR", "TNR")] == [
-                found["ba"],
-                found["tpr"],
-                found["tnr"],
-            ]
+            rates = context.result(detector, image_threshold=rule).ood
+            cells = [outcome.cell(detector, title, column=name) for name in ("BA", "TPR", "TNR")]
+            assert cells == [rates.ba, rates.tpr, rates.tnr] and None not in cells
 
 
 def test_the_oracle_is_optimal_on_the_id_images(context) -> None:
     outcome = perform(find("oracle"), context)
-    objects, raw = context.objects("id"), context.raw("atss", "id")
+    objects, raw = context.ground_truth("id"), context.raw_detections("atss", "id")
     matches = greedy(raw, objects, 0.1, zero_id_misses=True)
     counts = objects.counts(raw.images)
     best = best_prefix(*class_order(raw.label, raw.score, objects.classes), matches.state, matches.iou, counts, 0.1)
     for label, name in enumerate(context.classes):
         v, oracle, gap = (outcome.cell("atss", name, column=title) for title in ("v on val", "v on ID", "difference"))
         assert oracle == (raw.score[best.last[label]] if best.any_tp[label] and counts[label] else None)
-        assert gap is None or gap == pytest.approx(abs(v - oracle))
+        assert gap == (None if None in (v, oracle) else pytest.approx(abs(v - oracle)))
+    assert any(gap is not None for gap in outcome.column("difference"))
 
 
 def test_bins_hold_every_image_once(context) -> None:
     outcome = perform(find("reliability"), context)
-    shares = [row for row in outcome.rows if row.heads[2] == "images"]
-    assert {row.heads[1] for row in shares} == {"id", "id-c1", "id-c3", "id-c5", "ood"}
+    shares = [row for row in outcome.rows if row.headers[2] == "images"]
+    assert {row.headers[1] for row in shares} == {"id", "id-c1", "id-c3", "id-c5", "ood"}
     for row in shares:
         assert sum(row.values) == pytest.approx(1)
-        _, values = context.uncertainty(*row.heads[:2])
+        _, values = context.uncertainty(*row.headers[:2])
         first = np.mean((values >= 0) & (values < 0.1))
         assert row.values[0] == pytest.approx(first)
     assert set(outcome.charts) == {"uncertainty", "reliability-before", "reliability-after"}
@@ -202,9 +203,9 @@ def test_bins_hold_every_image_once(context) -> None:
 
 def test_components_and_improvements_are_what_a_scoring_gives(context) -> None:
     outcome = perform(find("components"), context)
-    figures = context.scored("atss").to_json()
-    assert outcome.cell("atss", column="DAQ") == figures["daq"]
-    assert outcome.cell("atss", column="FN_T") == figures["shift"]["lrp_fn"]
+    result = context.result("atss")
+    assert outcome.cell("atss", column="DAQ") == result.daq is not None
+    assert outcome.cell("atss", column="FN_T") == result.shift.lrp_fn is not None
     with pytest.raises(SaodError, match="f-rcnn-short"):
         perform(find("improvements"), context)
 
@@ -216,12 +217,12 @@ def forbidden(context: ExperimentContext) -> Any:
     raise AssertionError("computed again")
 
 
-def test_what_nothing_changed_for_is_read_and_not_computed(context) -> None:
-    made = perform(find("ood-subsets"), context)
-    known = find("ood-subsets")
-    lazy = Experiment(known.name, known.paper, known.shows, known.needs, known.columns, forbidden)
+def test_an_up_to_date_outcome_is_read_and_not_computed(context) -> None:
+    experiment = find("ood-subsets")
+    outcome = perform(experiment, context)
+    lazy = replace(experiment, rows=forbidden)
     again = ExperimentContext(context.store, context.settings, context.detectors)
-    assert perform(lazy, again) == made
+    assert perform(lazy, again) == outcome
     for other in (
         ExperimentContext(context.store, ScoreSettings(aggregate="min"), context.detectors),
         ExperimentContext(context.store, context.settings, ["atss"]),
@@ -231,7 +232,7 @@ def test_what_nothing_changed_for_is_read_and_not_computed(context) -> None:
     path = Path(context.store.folder.path("experiments/ood-subsets.json"))
     text = path.read_bytes()
     path.write_bytes(text[:-20])
-    assert perform(known, again) == made and path.read_bytes() == text
+    assert perform(experiment, again) == outcome and path.read_bytes() == text
     with_columns(Store(context.store.uri), "atss", ("avg_entropy",), seed=1)
     with pytest.raises(AssertionError):
         perform(lazy, ExperimentContext(Store(context.store.uri), context.settings, context.detectors))
@@ -246,20 +247,19 @@ def test_files_are_the_same_bytes_in_another_store(context, folder, tmp_path) ->
 
 
 def test_the_papers_tables_fit_the_experiments(context) -> None:
-    """Every row of the package's data has the heads and columns that the experiment makes."""
+    """Every row of the package's data has the headers and columns of the experiment."""
     from saod_ray.detect import registry
 
-    for each in every():
+    for experiment in all_experiments():
         for use_case in ("gen", "av"):
-            known = paper.printed(each.name, use_case)
             detectors = {entry.name for entry in registry.every(use_case)}
-            for heads, values in known.items():
-                assert len(heads) == len(each.heads) and heads[0] in detectors, (each.name, heads)
-                if not callable(each.columns):
-                    assert set(values) <= {column.title for column in each.columns}, each.name
+            for headers, values in paper.table(experiment.name, use_case).items():
+                assert len(headers) == len(experiment.headers) and headers[0] in detectors, (experiment.name, headers)
+                if not callable(experiment.columns):
+                    assert set(values) <= {column.title for column in experiment.columns}, experiment.name
     assert paper.columns("ood-subsets", "gen") == ["objects365", "inaturalist", "svhn", "all OOD"]
-    assert paper.printed("components", "gen")[("d-detr",)]["DAQ"] == 43.5
-    assert paper.printed("uncertainty", "gen")[("atss",)]["trace"] is None
+    assert paper.table("components", "gen")[("d-detr",)]["DAQ"] == 43.5
+    assert paper.table("uncertainty", "gen")[("atss",)]["trace"] is None
 
 
 # corrupted copies of val -------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def test_corrupted_copies_of_val_count_for_accuracy_alone(folder, tmp_path) -> N
 def test_a_run_plans_corrupted_copies_of_val_where_asked(folder, tmp_path) -> None:
     from saod_ray.config import DetectorSpec
 
-    store = Store.of_use_case(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
+    store = Store.open_or_create(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
     spec = DetectorSpec(name="a", classes=tuple(store.description.classes), fingerprint="f")
     plain, more = (make_plan(Inputs(store, 0), [spec], options=PlanOptions(val_shift=flag)) for flag in (False, True))
     added = [planned.unit for planned in more.units if planned not in plain.units]
@@ -309,13 +309,14 @@ def test_a_run_plans_corrupted_copies_of_val_where_asked(folder, tmp_path) -> No
 
 def test_list_names_all_in_the_papers_order() -> None:
     result = saod_ray("experiment", "list", "--json")
-    found = json.loads(result.stdout)
-    assert [each["name"] for each in found] == list(NAMES) and len(NAMES) == 17
-    assert all(each["shows"] and each["needs"].endswith(".") and each["paper"][:3] in ("Tab", "Fig") for each in found)
+    listed = json.loads(result.stdout)
+    assert [entry["name"] for entry in listed] == list(NAMES) and len(NAMES) == 17
+    for entry in listed:
+        assert entry["shows"] and entry["needs"].endswith(".") and entry["paper"][:3] in ("Tab", "Fig")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("agregation", "x"), "did you mean 'aggregation'?"),
         (("tau",), "saod-ray experiment tau STORE"),
@@ -323,9 +324,9 @@ def test_list_names_all_in_the_papers_order() -> None:
         (("all", "x", "--csv", "a.csv"), "name one experiment"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, said, tmp_path) -> None:
+def test_mistakes_are_one_sentence(arguments, message, tmp_path) -> None:
     result = saod_ray("experiment", *arguments, cwd=tmp_path)
-    assert result.returncode == 1 and said in result.stderr and len(result.stderr.splitlines()) == 1
+    assert result.returncode == 1 and message in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_one_command_writes_table_and_figures(context, tmp_path) -> None:
@@ -334,7 +335,7 @@ def test_one_command_writes_table_and_figures(context, tmp_path) -> None:
         "experiment", "oracle", context.store.uri, "--csv", out / "t.csv", "--latex", out / "t.tex", "--figures", out
     )
     assert result.returncode == 0, result.stderr
-    outcome = read(context.store, "oracle")
+    outcome = read_outcome(context.store, "oracle")
     assert isinstance(outcome, Outcome)
     rows = list(csv.reader(io.StringIO((out / "t.csv").read_text())))
     assert rows[0] == ["detector", "class", "v on val", "v on ID", "difference"]
@@ -345,45 +346,45 @@ def test_one_command_writes_table_and_figures(context, tmp_path) -> None:
     ]
     printed = saod_ray("experiment", "oracle", context.store.uri, "--json")
     assert json.loads(printed.stdout) == json.loads(outcome.json())
-    shown = [line.split()[0] for line in result.stdout.splitlines() if line.strip().startswith(("atss", "nll"))]
-    assert len(shown) == len(outcome.rows)
+    lines = [line.split()[0] for line in result.stdout.splitlines() if line.strip().startswith(("atss", "nll"))]
+    assert len(lines) == len(outcome.rows)
 
 
 def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(context) -> None:
     assert saod_ray("score", context.store.uri).returncode == 0
-    gathered = gather(Store.open(context.store.uri))
-    known = gathered.benchmark, chosen_first(gathered)
+    report_data = gather(Store.open(context.store.uri))
+    benchmark, choice = report_data.benchmark, initial_choice(report_data)
     perform(find("ood-subsets"), context)
-    assert [each.name for each in stored(*known).sections] == ["ood-subsets"]
+    assert [section.name for section in stored_experiments(benchmark, choice).sections] == ["ood-subsets"]
     perform(find("ood-subsets"), ExperimentContext(context.store, context.settings, ["atss"]))
-    left = stored(*known)
-    assert (left.sections, left.stale) == ((), ("ood-subsets",))
-    text = page.report(gathered, None, left).decode()
-    assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> makes them again" in text
+    experiments = stored_experiments(benchmark, choice)
+    assert (experiments.sections, experiments.stale) == ((), ("ood-subsets",))
+    text = page.report(report_data, None, experiments).decode()
+    assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> recomputes them" in text
 
 
 @pytest.mark.slow
-def test_all_does_what_can_be_done_and_the_report_shows_it(context, tmp_path) -> None:
+def test_all_computes_what_the_store_allows_and_the_report_shows_it(context, tmp_path) -> None:
     uri = context.store.uri
     assert saod_ray("score", uri).returncode == 0
     result = saod_ray("experiment", "all", uri)
     assert result.returncode == 0, result.stderr
-    assert "not done: 'improvements' cannot be done" in result.stderr
+    assert "not done: 'improvements' cannot be computed" in result.stderr
     names = sorted(path.stem for path in (Path(uri) / "experiments").iterdir())
     assert names == sorted(set(NAMES) - {"improvements"})
     assert saod_ray("report", uri, "--out", tmp_path / "one.html").returncode == 0
     page_bytes = (tmp_path / "one.html").read_bytes()
-    gathered = gather(Store.open(uri))
-    shown = stored(gathered.benchmark, chosen_first(gathered))
-    assert page.report(gathered, None, shown) == page_bytes
+    report_data = gather(Store.open(uri))
+    fresh = stored_experiments(report_data.benchmark, initial_choice(report_data))
+    assert page.report(report_data, None, fresh) == page_bytes
     text = page_bytes.decode()
     for name in names:
         assert text.count(f'id="experiment-{name}"') == (name != "thresholds")  # its table is long
         assert text.count(f"<h3>{name}: ") == 1
     for name in ("oracle", "uncertainty", "top-k", "thresholds-u"):
         assert text.count(f'data-chart="{name}"') == 1 and text.count(f'data-spec="{name}"') == 1
-    assert "Left out" not in text
-    others = stored(gathered.benchmark.under(ScoreSettings(aggregate="min")), chosen_first(gathered))
-    assert others.sections == () and sorted(others.stale) == names
-    text = page.report(gathered, None, replace(others, sections=shown.sections[:1])).decode()
-    assert "Left out" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text
+    assert "Omitted" not in text
+    stale = stored_experiments(report_data.benchmark.under(ScoreSettings(aggregate="min")), initial_choice(report_data))
+    assert stale.sections == () and sorted(stale.stale) == names
+    text = page.report(report_data, None, replace(stale, sections=fresh.sections[:1])).decode()
+    assert "Omitted" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text

@@ -51,11 +51,11 @@ def test_every_experiment_runs_and_has_the_shape_of_the_papers(context, place) -
     assert (place / "report.html").stat().st_size <= 2_500_000
     for name in NAMES:
         outcome = table(context, name)
-        heads = {row.heads[0] for row in outcome.rows}
+        detectors = {row.headers[0] for row in outcome.rows}
         only = {"sigmoid-entropy": SIGMOID, "combined": PROBABILISTIC, "improvements": ("f-rcnn",)}.get(name, SIX)
-        assert heads == set(only), name
+        assert detectors == set(only), name
         assert all(len(row.values) == len(outcome.columns) for row in outcome.rows)
-        assert len({row.heads for row in outcome.rows}) == len(outcome.rows)
+        assert len({row.headers for row in outcome.rows}) == len(outcome.rows)
         shares = [c.title for c in outcome.columns if c.unit == "%"]
         assert all(0 <= value <= 1 for title in shares for value in outcome.column(title) if value is not None), name
 
@@ -71,7 +71,7 @@ def test_few_certain_detections_say_more_than_all_of_them(context) -> None:
     outcome = table(context, "aggregation")
     for row in outcome.rows:
         everything, few = row.values[:2], row.values[2:]
-        assert min(few) > max(everything), row.heads
+        assert min(few) > max(everything), row.headers
     # in the paper min is behind top-2 for every detector; here it is not for the R-CNNs
     best = {
         name: outcome.cell(name, "score", column="min") > outcome.cell(name, "score", column="top-2") for name in SIX
@@ -84,8 +84,8 @@ def test_the_score_is_the_uncertainty_of_choice_where_no_other_is_learnt(context
     for row in outcome.rows:
         entropy, ds, score, *boxes = row.values
         assert score > ds
-        assert (score > entropy) == (row.heads != ("nll-rcnn",))
-        assert all(value is None for value in boxes) == (row.heads[0] not in PROBABILISTIC)
+        assert (score > entropy) == (row.headers != ("nll-rcnn",))
+        assert all(value is None for value in boxes) == (row.headers[0] not in PROBABILISTIC)
     # classification ahead of localisation: for nll-rcnn as in the paper, not for es-rcnn
     ahead = {
         name: outcome.cell(name, column="1 - score") > outcome.cell(name, column="Gaussian entropy")
@@ -103,9 +103,11 @@ def test_the_categorical_entropy_is_best_for_sigmoids(context) -> None:
 def test_combining_helps_but_normalising_does_not_help_further(context) -> None:
     outcome = table(context, "combined")
     for name in PROBABILISTIC:
-        alone, box, both, balanced, normalised = (row.values[0] for row in outcome.rows if row.heads[0] == name)
-        assert max(alone, box) < both < balanced
-        assert max(alone, box) < normalised
+        by_class, by_box, total, balanced, normalised = (
+            row.values[0] for row in outcome.rows if row.headers[0] == name
+        )
+        assert max(by_class, by_box) < total < balanced
+        assert max(by_class, by_box) < normalised
         assert normalised < balanced + 0.002  # in the paper it gains a point or more
         assert normalised > context.auroc(name, "score")  # in the paper it is not
 
@@ -120,7 +122,7 @@ def test_auroc_falls_from_far_to_near(context) -> None:
 
 def test_uncertainty_rises_with_severity_and_ap_falls_with_it(context) -> None:
     outcome = table(context, "reliability")
-    cells = {row.heads: row.values for row in outcome.rows}
+    cells = {row.headers: row.values for row in outcome.rows}
     middle = np.arange(11)  # images without a detection are the least certain
     for name in SIX:
         means = [float(np.dot(cells[name, split, "images"], middle)) for split in ("id", *SHIFTED)]

@@ -27,8 +27,10 @@ SIX = (*SOFTMAX, "rs-rcnn", "atss", "d-detr")
 def real(shapes_run: Path, tmp_path_factory: pytest.TempPathFactory) -> ExperimentContext:
     place = tmp_path_factory.mktemp("real") / "store"
     shutil.copytree(shapes_run, place, ignore=shutil.ignore_patterns("cache", "experiments", "*.html"))
-    known = json.loads((place / "results.json").read_text())["settings"]
-    settings = ScoreSettings.of(**{key: value for key, value in known.items() if key in ScoreSettings.model_fields})
+    recorded = json.loads((place / "results.json").read_text())["settings"]
+    settings = ScoreSettings.from_options(
+        **{key: value for key, value in recorded.items() if key in ScoreSettings.model_fields}
+    )
     return ExperimentContext(Store.open(str(place)), settings, SIX)
 
 
@@ -38,33 +40,33 @@ def outcome(real: ExperimentContext) -> Callable[[str], Outcome]:
 
 
 def test_calibration_lowers_laece_and_leaves_lrp(outcome) -> None:
-    found = outcome("calibrators")
+    result = outcome("calibrators")
     for detector in SIX:
         laece = {
-            kind: found.cell(detector, "LaECE", column=kind) for kind in ("none", "linear", "histogram", "isotonic")
+            kind: result.cell(detector, "LaECE", column=kind) for kind in ("none", "linear", "histogram", "isotonic")
         }
         assert laece["isotonic"] < laece["histogram"]
         assert (laece["linear"] < laece["histogram"]) == (detector != "rs-rcnn")
         if detector != "d-detr":  # nearly calibrated as it is
             assert max(laece["linear"], laece["histogram"], laece["isotonic"]) < laece["none"]
-        lrp = next(row.values for row in found.rows if row.heads == (detector, "LRP"))
+        lrp = next(row.values for row in result.rows if row.headers == (detector, "LRP"))
         assert max(lrp) - min(lrp) < 0.005
     for detector in SOFTMAX:  # over-confident: more than half of the error goes
-        assert found.cell(detector, "LaECE", column="linear") < found.cell(detector, "LaECE", column="none") / 2
+        assert result.cell(detector, "LaECE", column="linear") < result.cell(detector, "LaECE", column="none") / 2
 
 
 def test_not_atss_but_d_detr_is_the_best_without_calibration(outcome) -> None:
-    found = outcome("calibrators")
-    laece = {detector: found.cell(detector, "LaECE", column="none") for detector in SIX}
+    result = outcome("calibrators")
+    laece = {detector: result.cell(detector, "LaECE", column="none") for detector in SIX}
     assert min(laece, key=lambda name: laece[name]) == "d-detr"
     assert laece["atss"] > laece["rs-rcnn"]  # it is under-confident here, as on SAOD-AV
 
 
 def test_dummies_lower_laece_and_raise_lrp(outcome) -> None:
-    found = outcome("top-k")
+    result = outcome("top-k")
     for detector in SIX:
-        many, laece, ap, lrp = zip(*(row.values for row in found.rows if row.heads[0] == detector), strict=True)
-        assert len(many) == 4 and many[1:] == (100, 300, 500)
+        per_image, laece, ap, lrp = zip(*(row.values for row in result.rows if row.headers[0] == detector), strict=True)
+        assert len(per_image) == 4 and per_image[1:] == (100, 300, 500)
         assert laece == tuple(sorted(laece, reverse=True)) and laece[-1] < laece[0] / 4
         assert lrp == tuple(sorted(lrp)) and lrp[-1] > 0.99
         assert len(set(ap)) == 1
@@ -89,7 +91,7 @@ def filled(split: SplitDetections, classes: int, k: int) -> SplitDetections:
 
 @pytest.mark.parametrize("detector", ["f-rcnn", "atss"])
 def test_dummies_that_are_really_there_leave_ap(real, outcome, detector) -> None:
-    raw = real.raw(detector, "val")
+    raw = real.raw_detections(detector, "val")
     with_dummies = filled(raw, len(real.classes), 300)
     assert len(with_dummies.label) == 300 * len(raw.images)
     assert real.benchmark.accuracy_of(with_dummies, "val").ap == outcome("top-k").cell(
@@ -98,23 +100,23 @@ def test_dummies_that_are_really_there_leave_ap(real, outcome, detector) -> None
 
 
 def test_thresholds_cost_ap_and_help_lrp(outcome) -> None:
-    found = outcome("detection-threshold")
+    result = outcome("detection-threshold")
     for detector in SIX:
-        rows = {row.heads[1]: row.values for row in found.rows if row.heads[0] == detector}
+        rows = {row.headers[1]: row.values for row in result.rows if row.headers[0] == detector}
         assert list(rows) == ["none", "0.30", "0.50", "0.70", "LRP-opt."]
         assert rows["none"][2] == max(ap for _, _, ap, _ in rows.values())
         assert rows["LRP-opt."][3] == min(lrp for _, _, _, lrp in rows.values())
-        assert 3.0 < rows["LRP-opt."][0] < 3.55 < rows["none"][0]  # val has 3.55 objects an image
+        assert 3.0 < rows["LRP-opt."][0] < 3.55 < rows["none"][0]  # val has 3.55 objects per image
         raises = rows["LRP-opt."][1] > rows["none"][1]
         assert raises == (detector != "rs-rcnn")  # which gives noise scores around 0.3
 
 
 def test_laece_is_not_sensitive_to_tau_up_to_one_half_and_lrp_rises(outcome) -> None:
-    found = outcome("tau")
+    result = outcome("tau")
     for detector in SIX:
-        rows = [row.values for row in found.rows if row.heads[0] == detector]
+        rows = [row.values for row in result.rows if row.headers[0] == detector]
         assert len(rows) == len(tau.TAUS)
-        before, after, lrp = (np.array(each) for each in zip(*rows, strict=True))
+        before, after, lrp = (np.array(column) for column in zip(*rows, strict=True))
         assert np.ptp(before[:6]) < 0.01 and np.ptp(after[:6]) < 0.01
         assert (np.diff(lrp) > 0).all() and lrp[-1] > 0.9
         over_confident = before[-1] > before[5]
@@ -123,10 +125,10 @@ def test_laece_is_not_sensitive_to_tau_up_to_one_half_and_lrp_rises(outcome) -> 
 
 
 def test_extreme_thresholds_cost_daq(outcome) -> None:
-    found = outcome("thresholds")
+    result = outcome("thresholds")
     for detector in SIX:
         over_u, over_v = (
-            [row.values for row in found.rows if row.heads[:2] == (detector, name)] for name in ("u", "v")
+            [row.values for row in result.rows if row.headers[:2] == (detector, name)] for name in ("u", "v")
         )
         assert len(over_u) == len(over_v) == 21
         daq = [values[1] for values in over_u]
@@ -141,10 +143,10 @@ def test_extreme_thresholds_cost_daq(outcome) -> None:
 
 
 def test_each_part_of_a_self_aware_detector_helps_but_pseudo_ood(outcome) -> None:
-    found = outcome("ablation")
+    result = outcome("ablation")
     for detector in SIX:
-        none, lrp, linear, everything = (row.values for row in found.rows if row.heads[0] == detector)
-        titles = [each.title for each in ablation.METRICS]
+        none, lrp, linear, everything = (row.values for row in result.rows if row.headers[0] == detector)
+        titles = [metric.title for metric in ablation.METRICS]
         daq, ba, laece, error = (titles.index(title) for title in ("DAQ", "BA", "LaECE", "LRP"))
         assert none[daq] < lrp[daq] < linear[daq]
         assert lrp[error] < none[error]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import reference
 
-from saod_ray.config import source_of
+from saod_ray.splits import SplitName
 from saod_ray.store.store import Store
 
 Row = dict[str, Any]
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 def expected(store: Store, detector: str, split: str, file: Row) -> dict[str, Row]:
     """File name → verdict as `Verdict.to_json` has it, with NaN for a score that is not defined."""
-    names = dict(store.manifest(source_of(split)).images.select("image_id", "file_name").iter_rows())
+    names = dict(store.manifest(SplitName(split).source).images.select("image_id", "file_name").iter_rows())
     return {names[image]: verdict(rows, file) for image, rows in detections(store, detector, split).items()}
 
 

@@ -9,18 +9,18 @@ import pytest
 from slow_verdicts import detections, same, verdict
 from usecases import SPLITS, random_use_case
 
-from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES, DetectorSpec, ScoreSettings, UseCase, source_of
+from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES, DetectorSpec, ScoreSettings, UseCase
 from saod_ray.detect.detections import Detections
 from saod_ray.errors import SaodError
-from saod_ray.report.results import encoded
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import evaluate_split
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import UNCERTAINTIES as COLUMNS
 from saod_ray.store.rows import Rows
-from saod_ray.store.seals import sealed
+from saod_ray.store.seals import encode_json, sealed
 from saod_ray.store.store import Store
 
 CLASSES = 4
@@ -32,17 +32,17 @@ def store(tmp_path_factory) -> Store:
     """Detections as a run writes them: float32, every uncertainty, two ranges of images a split."""
     folder = tmp_path_factory.mktemp("apply")
     data = random_use_case(folder, 5, CLASSES, images=24)
-    made = Store.of_use_case(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
+    made = Store.open_or_create(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
     rng = np.random.default_rng(0)
     for split in SPLITS:
-        write(made, split, data["objects"][source_of(split)], rng)
+        write(made, split, data["objects"][SplitName(split).source], rng)
     return made
 
 
 def write(
     store: Store, split: str, objects: list, rng: np.random.Generator, mark: str = MARK, kind: str = "run"
 ) -> None:
-    ids = np.sort(store.manifest(source_of(split)).images["image_id"].to_numpy())
+    ids = np.sort(store.manifest(SplitName(split).source).images["image_id"].to_numpy())
     middle = len(ids) // 2
     for start, stop in ((0, middle), (middle, len(ids))):
         rows = random_rows(ids[start:stop], objects, rng)
@@ -155,7 +155,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
     scored = Benchmark(store, ScoreSettings(**wishes)).score(["d"])["d"].selfaware
     aware = SelfAware.fit(store.uri, "d", **wishes)
     aware.save(tmp_path / "new" / "d.json")
-    assert (tmp_path / "new" / "d.json").read_bytes() == encoded(scored)
+    assert (tmp_path / "new" / "d.json").read_bytes() == encode_json(scored)
     again = SelfAware.load(str(tmp_path / "new" / "d.json"))
     assert again.to_file() == scored
     for given in images_of(store, "id").values():
@@ -165,10 +165,10 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": 4}, "it is of format 4, and format 3"),
+        ({"format": 4}, "it has format 4, and this version reads format 3"),
         ({"format": None}, "format"),
         ({"classes": None}, "classes"),
-        ({"classes": ["c", "other"]}, "says nothing of the class"),
+        ({"classes": ["c", "other"]}, "has no threshold or no calibrator"),
         ({"settings": {"tau": 7}}, "tau"),
         ({"calibrators": {"c": {"type": "pickle"}}}, "pickle"),
         ({"settings": {"uncertainty": "joint-entropy-normalised"}}, "ranges"),
@@ -184,7 +184,7 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
 )
 def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, said) -> None:
     value = SelfAware.fit(store.uri, "d").to_json() | change
-    (tmp_path / "d.json").write_bytes(encoded(sealed(value)))
+    (tmp_path / "d.json").write_bytes(encode_json(sealed(value)))
     with pytest.raises(SaodError, match=said) as refusal:
         SelfAware.load(tmp_path / "d.json")
     assert "\n" not in str(refusal.value) and str(tmp_path / "d.json") in str(refusal.value)
@@ -193,7 +193,7 @@ def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, sai
 def test_a_class_that_is_named_twice_is_refused(store) -> None:
     value = SelfAware.fit(store.uri, "d").to_json()
     with pytest.raises(SaodError, match="names a class twice"):
-        SelfAware.of_json(value | {"classes": [*value["classes"], value["classes"][0]]})
+        SelfAware.from_json(value | {"classes": [*value["classes"], value["classes"][0]]})
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
@@ -209,8 +209,8 @@ def test_numbers_that_are_none_are_refused(store, number) -> None:
         {"calibrators": value["calibrators"] | {name: {"type": "histogram", "edges": [1.0, 0.0], "values": [number]}}},
     ):  # fmt: skip
         with pytest.raises(SaodError, match="not finite"):
-            SelfAware.of_json(value | change)
-    SelfAware.of_json(value)
+            SelfAware.from_json(value | change)
+    SelfAware.from_json(value)
 
 
 @pytest.mark.parametrize("key", ["fingerprint", "origin", "ranges", "image_threshold", "detection_thresholds"])
@@ -218,7 +218,7 @@ def test_a_missing_key_is_named(store, key) -> None:
     value = SelfAware.fit(store.uri, "d").to_json()
     del value[key]
     with pytest.raises(SaodError, match=key):
-        SelfAware.of_json(value)
+        SelfAware.from_json(value)
 
 
 # whose it is ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from saod_ray.errors import SaodError
 from saod_ray.predict.bodies import RefusedError, image_of, pixels_of
 from saod_ray.predict.drawing import drawn, picture_name
 from saod_ray.predict.files import meant
-from saod_ray.predict.verdicts import Verdict
+from saod_ray.score.verdicts import Verdict
 
 
 @pytest.fixture

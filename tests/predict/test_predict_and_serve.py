@@ -28,6 +28,7 @@ from click.testing import CliRunner
 from conftest import saod_ray
 from slow_verdicts import expected, same
 
+from saod_ray import SelfAware
 from saod_ray.cli import cli
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.data.images import decode
@@ -40,9 +41,8 @@ from saod_ray.engine.run import Run
 from saod_ray.errors import SaodError
 from saod_ray.predict.predictor import Setup
 from saod_ray.predict.predictor import predicted as in_process
-from saod_ray.report.results import encoded
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.selfaware import SelfAware
+from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def store(data, tmp_path_factory, cluster) -> Store:
     job = Job.from_use_case(UseCase.load("shapes", str(data)), uri, "atss", registry.weights_folder())
     Run(job, job.plan(), ResourceOptions(actors=(1, 1))).detect(lambda receipt: None)
     scored = Benchmark(job.store, ScoreSettings(image_threshold="tpr-0.5")).score(["atss"])
-    job.store.folder.put("selfaware/atss.json", encoded(scored["atss"].selfaware))
+    job.store.folder.put("selfaware/atss.json", encode_json(scored["atss"].selfaware))
     return Store.open(uri)
 
 

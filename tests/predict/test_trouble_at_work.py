@@ -34,7 +34,7 @@ from saod_ray.engine.cluster import QUIET, connected
 from saod_ray.errors import SaodError
 from saod_ray.predict.predictor import Setup
 from saod_ray.predict.predictor import predicted as in_process
-from saod_ray.selfaware import Identity, SelfAware
+from saod_ray.score.self_aware import Identity, SelfAware
 
 pytestmark = pytest.mark.slow
 # the engine's toy detector, which also writes down how many images each of its calls had

@@ -1,4 +1,4 @@
-"""Scored stores for the report's tests, with names that would break a careless page."""
+"""ScoredDetector stores for the report's tests, with names that would break a careless page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from conftest import saod_ray
 from usecases import import_all, random_use_case
 
-from saod_ray.config import UseCase, source_of
+from saod_ray.config import UseCase
 from saod_ray.corrupt import draw
+from saod_ray.splits import SplitName
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import Rows
@@ -28,12 +29,12 @@ FILE = "<b>'{}' שלום.png"
 
 
 def nasty_store(folder: Path, detectors: tuple[str, ...] = ("atss", "f-rcnn"), with_images: bool = True) -> Path:
-    """A scored store of a random use case whose class and file names are nasty; the images lie in `folder`."""
+    """A scored store of a random use case whose class and file names are nasty; the images are in `folder`."""
     random_use_case(folder, 3)
     for name in ("val", "id", "ood"):
         path = folder / f"{name}.json"
         value = json.loads(path.read_text())
-        for category, text in zip(sorted(value["categories"], key=lambda each: each["id"]), NASTY, strict=True):
+        for category, text in zip(sorted(value["categories"], key=lambda category: category["id"]), NASTY, strict=True):
             category["name"] = text
         for image in value["images"]:
             image["file_name"] = FILE.format(image["id"])
@@ -55,21 +56,21 @@ def nasty_store(folder: Path, detectors: tuple[str, ...] = ("atss", "f-rcnn"), w
 
 
 def run_like(store: Store, detector: str) -> None:
-    """Rewrite a detector's ID splits as a run writes them: with the corruption drawn, and one image that failed."""
-    for split in [split for split in store.splits if source_of(split) == "id"]:
+    """Rewrite a detector's ID splits as a run writes them: with corruptions, and with one failed image."""
+    for split in [split for split in store.splits if SplitName(split).source == "id"]:
         old = store.pages(detector, split)[0]
         rows = store.read_shard(detector, split, old.shards[0])
-        severity = int(split[4:] or 0) if split.startswith("id-c") else 0
-        drawn = [draw(0, int(image), severity) if severity else None for image in rows.image_id]
+        severity = SplitName(split).severity
+        corruption = [draw(0, int(image), severity) if severity else None for image in rows.image_id]
         empty = np.flatnonzero(np.diff(rows.offsets) == 0)[:1].tolist() if split == "id-c3" else []
         status = ["failed" if k in empty else "ok" for k in range(len(rows.image_id))]
         error = [ERROR if k in empty else None for k in range(len(rows.image_id))]
-        changed = Rows(rows.image_id, rows.offsets, rows.columns, status, error, drawn)
+        changed = Rows(rows.image_id, rows.offsets, rows.columns, status, error, corruption)
         shard = store.write_shard(detector, split, "0" * 32, changed)
         page = Page(detector=detector, split=split, unit="all", origin=Origin("import", "x", "0"), shards=[shard])
         ledger.write_page(store.folder, page)
 
 
 def use_case_of(folder: Path) -> UseCase:
-    """The use case that lies in a folder."""
+    """The use case in a folder."""
     return UseCase.load(folder / "use-case.toml")

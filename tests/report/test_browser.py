@@ -52,7 +52,7 @@ def opened(browser, store, request):
     own = (store / "report.html").as_uri()
     page.on(
         "request",
-        lambda each: None if each.url == own or each.url[:5] in ("data:", "blob:") else wrong.append(each.url),
+        lambda sent: None if sent.url == own or sent.url[:5] in ("data:", "blob:") else wrong.append(sent.url),
     )
     page.goto(own)
     if options.get("java_script_enabled", True):
@@ -73,14 +73,14 @@ def column(page, number: int) -> list[str]:
     )
 
 
-def test_figures_equal_results_json(opened, store) -> None:
-    known = results_of(store)["detectors"]
+def test_values_equal_results_json(opened, store) -> None:
+    results = results_of(store)["detectors"]
     names = column(opened, 0)
-    assert sorted(names) == sorted(known)
+    assert sorted(names) == sorted(results)
     for number, metric in enumerate(MAIN, 1):
-        for name, shown in zip(names, column(opened, number), strict=True):
-            value = metric.value(DetectorResult.from_json(known[name]))
-            assert (shown == "") if value is None else (float(shown) == value)
+        for name, text in zip(names, column(opened, number), strict=True):
+            value = metric.value(DetectorResult.from_json(results[name]))
+            assert (text == "") if value is None else (float(text) == value)
 
 
 def test_sorting(opened) -> None:
@@ -96,7 +96,7 @@ def test_sorting(opened) -> None:
 
 
 def test_weights_of_daq(opened, store) -> None:
-    known = results_of(store)["detectors"]
+    results = results_of(store)["detectors"]
 
     def weighed() -> dict[str, float]:
         return dict(
@@ -105,13 +105,13 @@ def test_weights_of_daq(opened, store) -> None:
             )
         )
 
-    assert weighed() == pytest.approx({name: each["daq"] for name, each in known.items()}, abs=1e-12)
+    assert weighed() == pytest.approx({name: result["daq"] for name, result in results.items()}, abs=1e-12)
     opened.focus('[data-weight="ba"]')
     opened.keyboard.press("Home")  # a weight of 0
-    without = {name: 2 / (1 / each["id"]["idq"] + 1 / each["shift"]["idq"]) for name, each in known.items()}
+    without = {name: 2 / (1 / result["id"]["idq"] + 1 / result["shift"]["idq"]) for name, result in results.items()}
     assert weighed() == pytest.approx(without, abs=1e-12)
     opened.click("#reset-weights")
-    assert weighed() == pytest.approx({name: each["daq"] for name, each in known.items()}, abs=1e-12)
+    assert weighed() == pytest.approx({name: result["daq"] for name, result in results.items()}, abs=1e-12)
 
 
 def test_the_threshold_moves_the_rates(opened, store) -> None:
@@ -142,11 +142,11 @@ def test_another_detector(opened, store) -> None:
     )
     ood = results_of(store)["detectors"][other]["ood"]
     assert float(opened.get_attribute("#ba", "data-value")) == pytest.approx(ood["ba"], abs=1e-12)
-    shown = opened.eval_on_selector_all("[data-of]", "blocks => blocks.filter(b => !b.hidden).map(b => b.dataset.of)")
-    assert shown and set(shown) == {other}
+    visible = opened.eval_on_selector_all("[data-of]", "blocks => blocks.filter(b => !b.hidden).map(b => b.dataset.of)")
+    assert visible and set(visible) == {other}
 
 
-def test_another_class_and_figure(opened) -> None:
+def test_another_class_and_metric(opened) -> None:
     for chooser, chart, value in (
         ("#class", "reliability-after", NASTY[0]),
         ("#heat-figure", "corruptions", "accepted"),
@@ -171,8 +171,8 @@ def test_csv_and_latex(opened, store) -> None:
         opened.click('[data-csv="leaderboard"]')
     rows = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text())))
     assert rows[0][:3] == ["detector", "DAQ", "BA"]
-    known = results_of(store)["detectors"]
-    assert {row[0]: float(row[1]) for row in rows[1:]} == {name: each["daq"] for name, each in known.items()}
+    results = results_of(store)["detectors"]
+    assert {row[0]: float(row[1]) for row in rows[1:]} == {name: result["daq"] for name, result in results.items()}
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.click('[data-copy="leaderboard"]')
     opened.wait_for_selector("text=Copied")
@@ -225,8 +225,8 @@ def test_words_in_tables_are_not_broken_on_a_telephone(opened) -> None:
         })""",
     )
     assert len(lines) > 20
-    for text, many in lines:
-        assert many <= len(text.replace("-", " ").split()), text
+    for text, line_count in lines:
+        assert line_count <= len(text.replace("-", " ").split()), text
 
 
 def contrast(one: str, two: str) -> float:

@@ -62,9 +62,9 @@ def test_a_sheet_shows_the_images_and_their_boxes(case) -> None:
 
 
 def test_blanked_objects_are_black(case) -> None:
-    shown = cell(Preview(UseCase.load(case)).sheet("pseudo-ood", 3, 0, silent), 1)
-    assert (shown[60:100, 50:150] == 0).all()
-    assert (shown[:60] == 120).all()
+    blanked = cell(Preview(UseCase.load(case)).sheet("pseudo-ood", 3, 0, silent), 1)
+    assert (blanked[60:100, 50:150] == 0).all()
+    assert (blanked[:60] == 120).all()
 
 
 def test_corrupted_sheets_show_the_drawn_corruption(case) -> None:
@@ -112,11 +112,11 @@ def test_bad_places(case, tmp_path) -> None:
 
 def test_an_image_that_is_none(case, tmp_path) -> None:
     broken = case.parent / "2.png"
-    whole = broken.read_bytes()
+    intact = broken.read_bytes()
     try:
         broken.write_text("<html>")
         result = saod_ray("data", "preview", case, "--out", tmp_path / "x.png")
     finally:
-        broken.write_bytes(whole)
+        broken.write_bytes(intact)
     assert result.returncode == 1
     assert "2.png is not an image that can be read" in result.stderr

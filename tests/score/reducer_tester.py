@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from saod_ray.score.reducers import BinRule, ClassSums, class_sums, merged
+from saod_ray.score.reducers import BinRule, ClassSums, class_sums, merge_sums
 
 Reference = Callable[[pl.DataFrame], dict[tuple[int, int], tuple[float, ...]]]
 
@@ -34,7 +34,7 @@ def assert_reducer(matches: pl.DataFrame, objects: np.ndarray, rule: BinRule, se
             class_sums(matches.filter(pl.Series(group == k)), nothing if k else objects, rule) for k in range(shards)
         ]
         order = rng.permutation(shards)
-        assert_same_sums(merged([parts[k] for k in order]), overall)
+        assert_same_sums(merge_sums([parts[k] for k in order]), overall)
     return overall
 
 

@@ -17,11 +17,12 @@ from usecases import SPLITS, import_all, random_use_case
 
 from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.errors import SaodError
-from saod_ray.report.results import encoded, results
+from saod_ray.report.results import results
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page
 from saod_ray.store.rows import LISTS, Rows
+from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
 
 SETTINGS = st.fixed_dictionaries(
@@ -39,7 +40,7 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def score(uri: str, detectors: list[str], **chosen: object) -> dict[str, dict]:
-    got = Benchmark(Store.open(uri), ScoreSettings.of(**chosen)).score(detectors)
+    got = Benchmark(Store.open(uri), ScoreSettings.from_options(**chosen)).score(detectors)
     return {name: each.result.to_json() for name, each in got.items()}
 
 
@@ -112,8 +113,8 @@ def test_every_uncertainty_from_file_to_figures(tmp_path, kind) -> None:
 
 
 def results_bytes(uri: str, **chosen: object) -> bytes:
-    store, asked = Store.open(uri), ScoreSettings.of(**chosen)
-    return encoded(results(store, asked, Benchmark(store, asked).score(store.detectors()), partial=False))
+    store, asked = Store.open(uri), ScoreSettings.from_options(**chosen)
+    return encode_json(results(store, asked, Benchmark(store, asked).score(store.detectors()), partial=False))
 
 
 def shuffled_copy(source: Store, uri: str, seed: int) -> None:
@@ -258,11 +259,11 @@ def test_without_corruption_daq_has_two_parts(tmp_path) -> None:
     file = tmp_path / "case" / "use-case.toml"
     file.write_text(file.read_text().replace('annotations = "id.json"', 'annotations = "id.json"\nseverities = []'))
     from saod_ray.config import UseCase
-    from saod_ray.store.importing import import_results
+    from saod_ray.store.coco_import import import_results
 
     case = UseCase.load(file)
-    assert case.splits_of() == ["val", "pseudo-ood", "id", "ood"]
-    for split in case.splits_of():
+    assert case.split_names() == ["val", "pseudo-ood", "id", "ood"]
+    for split in case.split_names():
         import_results(str(tmp_path / "store"), case, "d", split, tmp_path / "case" / f"{split}.detections.json")
     figures = score(str(tmp_path / "store"), ["d"])["d"]
     ba, idq = figures["ood"]["ba"], figures["id"]["idq"]

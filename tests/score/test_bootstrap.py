@@ -1,4 +1,4 @@
-"""Resampled figures against data sets that are really resampled: images drawn twice are there twice and scored anew."""
+"""Bootstrap replicates equal the scores of data sets that are actually resampled, with images drawn twice in them twice."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from usecases import SPLITS, import_all, random_use_case
 
 from saod_ray.config import ScoreSettings
-from saod_ray.report.results import encoded, results
+from saod_ray.report.results import results
 from saod_ray.score import bootstrap, thresholds
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap, Separation, draws
+from saod_ray.score.bootstrap import METRICS, RESAMPLED, Bootstrap, OodSeparation, draws
 from saod_ray.score.evaluation import Decisions
 from saod_ray.score.results import BenchmarkResult
+from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
 
 REFERENCE = st.fixed_dictionaries(
@@ -41,7 +42,11 @@ REFERENCE = st.fixed_dictionaries(
 
 
 def replicates(uri: str, resamples: Bootstrap, partial: bool = False, **chosen: Any) -> np.ndarray:
-    found = Benchmark(Store.open(uri), ScoreSettings.of(**chosen), partial, resamples).score(["d"])["d"].replicates
+    found = (
+        Benchmark(Store.open(uri), ScoreSettings.from_options(**chosen), partial, resamples)
+        .score(["d"])["d"]
+        .replicates
+    )
     assert found is not None and found.shape == (resamples.replicates, len(METRICS))
     return found
 
@@ -116,7 +121,9 @@ def test_a_replicate_is_the_score_of_a_store_of_the_resampled_images(tmp_path, c
         place = tmp_path / str(number)
         write_resampled(tmp_path / "case", place, resampled(data, resamples, number))
         import_all(str(place / "store"), place)
-        result = Benchmark(Store.open(str(place / "store")), ScoreSettings.of(**chosen)).score(["d"])["d"].result
+        result = (
+            Benchmark(Store.open(str(place / "store")), ScoreSettings.from_options(**chosen)).score(["d"])["d"].result
+        )
         values = [metric.value(result) for metric in METRICS]
         assert row.tolist() == pytest.approx([math.nan if v is None else v for v in values], abs=1e-9, nan_ok=True)
 
@@ -133,9 +140,9 @@ def test_balanced_accuracy_of_weights_is_that_of_copies(inside, outside, thresho
     copies = [np.repeat(each, many) for each, many in zip((here, away), times, strict=True)]
     accepted = [each < threshold for each in (here, away)]
     for conventions in ("official", "paper"):
-        chosen = ScoreSettings.of(conventions=conventions)
+        chosen = ScoreSettings.from_options(conventions=conventions)
         decided = [Decisions(np.arange(len(u)), u, a) for u, a in zip((here, away), accepted, strict=True)]
-        found = Separation(*decided, chosen, threshold).ba(*times)
+        found = OodSeparation(*decided, chosen, threshold).ba(*times)
         if not all(map(len, copies)):
             assert found is None
         elif conventions == "paper":
@@ -171,7 +178,7 @@ def test_without_resamples_nothing_is_other(two) -> None:
     assert value.pop("bootstrap") == {"replicates": 20, "seed": 0, "level": 0.95}
     for each in value["detectors"].values():
         assert set(each.pop("intervals")) == {"daq", "id", "ood", "rank", "shift"}
-    assert encoded(value) == encoded(plain)
+    assert encode_json(value) == encode_json(plain)
 
 
 def test_intervals_are_percentiles_of_the_replicates(two) -> None:

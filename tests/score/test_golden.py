@@ -26,7 +26,7 @@ def look_up(figures: dict[str, Any], path: str) -> Any:
 
 @pytest.mark.parametrize("run", EXPECTED["runs"], ids=lambda run: run["name"])
 def test_official_figures(run: dict[str, Any], golden_store: Store) -> None:
-    settings = ScoreSettings.of(**{key.replace("-", "_"): value for key, value in run["settings"].items()})
+    settings = ScoreSettings.from_options(**{key.replace("-", "_"): value for key, value in run["settings"].items()})
     figures = Benchmark(golden_store, settings).score(["toy"])["toy"].result.to_json()
     for path, expected in run["expected"].items():
         assert look_up(figures, path) == pytest.approx(expected, abs=1e-9), path
@@ -79,7 +79,7 @@ def test_both_conventions_against_the_reference(changes: dict[str, Any], convent
     base = {"calibrator": "linear", "uncertainty": "score", "aggregate": "top-3"}
     asked = base | {"image-threshold": "pseudo-ood", "detection-threshold": "lrp", "conventions": conventions} | changes
     expected = reference.benchmark(golden_data(), asked)
-    settings = ScoreSettings.of(**{key.replace("-", "_"): value for key, value in asked.items()})
+    settings = ScoreSettings.from_options(**{key.replace("-", "_"): value for key, value in asked.items()})
     figures = Benchmark(golden_store, settings).score(["toy"])["toy"].result.to_json()
     thresholds = expected.pop("detection_thresholds")
     got = [math.nan if v is None else v for v in figures["detection_thresholds"].values()]

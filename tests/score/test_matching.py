@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import objects_of, scenes, split_of
 
-from saod_ray.score.matching import DROPPED, FP, IGNORED, TP, falling_in_image, greedy
+from saod_ray.score.matching import DROPPED, FP, IGNORED, TP, descending_order, greedy
 from saod_ray.score.order import class_order
 
 CLASSES = 3
@@ -44,7 +44,7 @@ def test_at_most_a_hundred_detections_an_image_and_class() -> None:
 def test_orders_are_stable_and_nan_comes_last(values, random) -> None:
     score = np.array(values, float)
     by_reference = sorted(range(len(values)), key=lambda k: reference.falling(values[k]))
-    assert falling_in_image(score).tolist() == by_reference
+    assert descending_order(score).tolist() == by_reference
     label = np.array([random.randrange(4) for _ in values], np.int16)
     order, start = class_order(label, score, 4)
     assert order.tolist() == sorted(range(len(values)), key=lambda k: (label[k], reference.falling(values[k])))

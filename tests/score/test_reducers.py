@@ -14,7 +14,7 @@ from reducer_tester import assert_reducer, reference_bin
 from saod_ray.config import ScoreSettings
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import counted_images, evaluate, evaluate_split
-from saod_ray.score.reducers import BinRule, class_sums, class_sums_by, merged
+from saod_ray.score.reducers import BinRule, class_sums, class_sums_by, merge_sums
 from saod_ray.score.split import load_shard
 
 RULES = st.builds(
@@ -58,7 +58,7 @@ def test_sums_do_not_overflow() -> None:
     part = class_sums(frame([(0, 1.0, 1, 1.0)] * 64), np.array([0]), BinRule(25, last_closed=True))
     grown = part
     for _ in range(20):  # 64 million detections of score 1 in one bin: beyond 64 bits
-        grown = merged([grown, grown])
+        grown = merge_sums([grown, grown])
     sums = grown.statistics()
     assert sums.bin_score[0, 24] == sums.iou[0] == 64 * many
 
@@ -88,7 +88,7 @@ def test_shards_reduce_to_what_the_split_does(golden_store, tmp_path, convention
     import_golden(str(tmp_path / "store"), shard_images=13)
     store = Store.open(str(tmp_path / "store"))
     benchmark = Benchmark(store, ScoreSettings(conventions=conventions))
-    self_aware, truth = benchmark.fitted("toy"), benchmark.objects["id"]
+    self_aware, truth = benchmark.fit_self_aware("toy"), benchmark.objects["id"]
     overall = evaluate_split(store, "toy", "id-c5", truth, self_aware)
     accepted = overall.decisions().by_position(len(truth.image_ids))
     partials = []
@@ -106,7 +106,7 @@ def test_shards_reduce_to_what_the_split_does(golden_store, tmp_path, convention
         counted = part.images[counted_images("id-c5", accepted[part.images])]
         partials.append(class_sums(evaluation.frame(), truth.counts(counted), evaluation.bin_rule()))
     assert len(partials) > 5
-    together = merged(partials).statistics()
+    together = merge_sums(partials).statistics()
     for name, values in vars(overall.sums().statistics()).items():
         assert vars(together)[name].tobytes() == values.tobytes(), name
 

@@ -36,7 +36,7 @@ def test_lower_scores_never_lower_ap(scene, cut, zero_id) -> None:
     after = figures(objects, detections, zero_id)
     for low, high in zip(precisions(before), precisions(after), strict=True):
         assert (low is None and high is None) or low <= high
-    # cases 2 and 3 of the proof: what is found anew reaches a recall point that was not reached (up to 100 objects)
+    # cases 2 and 3 of the proof: a newly detected object reaches another recall point (up to 100 objects)
     if before["ar"] is not None and after["ar"] > before["ar"]:
         assert after["ap"] > before["ap"]
 

@@ -27,14 +27,14 @@ def test_against_the_reference(images, kind, aggregate) -> None:
     offsets = np.concatenate([[0], np.cumsum([len(image) for image in images])]).astype(np.int64)
     columns = {"score": np.array([p[0] for p in flat]), "entropy": np.array([p[1] for p in flat])}
     values = unc.per_detection(kind, columns)
-    many = unc.used_of(aggregate)
-    if many <= unc.KEPT:
+    many = unc.smallest_count(aggregate)
+    if many <= unc.CACHED_SMALLEST:
         sums, count = unc.smallest_sums(offsets, values, columns["score"])
         sums = sums[:, many - 1]
     else:
         sums, count = unc.ascending_sums(offsets, values, columns["score"], many)
         sums = sums[:, 0]
-    got = unc.aggregated(aggregate, sums, count)
+    got = unc.aggregate_sums(aggregate, sums, count)
     expected = [
         reference.image_uncertainty([{"score": s, "entropy": e} for s, e in image], kind, aggregate) for image in images
     ]

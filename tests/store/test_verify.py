@@ -69,7 +69,7 @@ def flipped(path: Path, place: int, bit: int = 1) -> None:
 
 @pytest.mark.parametrize("name", ["use-case.json", "ledger/toy/id/all.json", "manifest/id.objects.parquet"])
 def test_flipped_bytes_in_what_is_not_a_shard_are_never_used(golden_store, tmp_path, name) -> None:
-    """Every flip is refused in a sentence, or changes nothing (white space)."""
+    """Every flipped byte is refused with one sentence, or changes nothing (white space)."""
     expected = Benchmark(golden_store, ScoreSettings()).score(["toy"])["toy"].result
     rng = np.random.default_rng(3)
     refused = 0

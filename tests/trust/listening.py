@@ -17,7 +17,7 @@ import psutil
 
 from saod_ray.config import ScoreSettings
 from saod_ray.detect import registry
-from saod_ray.selfaware import Identity, SelfAware
+from saod_ray.score.self_aware import Identity, SelfAware
 
 CLASSES = ("ball", "crate", "cone", "ring", "star")
 STILL = '''

@@ -14,7 +14,7 @@ from saod_ray.config import ScoreSettings
 from saod_ray.files import Folder
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.bootstrap import Bootstrap
-from saod_ray.store.cache import Cache, content_key
+from saod_ray.store.cache import Cache, cache_key
 from saod_ray.store.store import Store
 
 
@@ -23,7 +23,7 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(Folder(str(tmp_path)))
 
 
-ONE, OTHER = content_key("one"), content_key("other")
+ONE, OTHER = cache_key("one"), cache_key("other")
 
 
 def test_entries_come_back_under_their_own_key(cache: Cache) -> None:

@@ -16,8 +16,8 @@ from hostile import copy_store
 from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
 from saod_ray.report.data import gather
-from saod_ray.selfaware import SelfAware
-from saod_ray.store.importing import import_results
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.results_file import read_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
@@ -99,10 +99,10 @@ def test_intervals_are_checked_with_a_digest_and_computed_again_without(store: S
     path = in_store(store, "results.json")
     expected = gather(store).results.detectors
     changed(path, wider_interval)
-    with pytest.raises(SaodError, match="its digest does not fit"):
+    with pytest.raises(SaodError, match="its digest does not match"):
         gather(store)
     changed(path, lambda value: value.pop("digest"))
-    with pytest.raises(SaodError, match="is not what the detections of 'toy' there give now"):
+    with pytest.raises(SaodError, match="does not match the current detections of 'toy'"):
         gather(store)
     assert saod_ray("score", store.uri, "--bootstrap", 20).returncode == 0
     changed(path, lambda value: value.pop("digest"))  # as an earlier version wrote it
@@ -117,7 +117,7 @@ def test_provenance_is_compared_with_the_store(store: Store, key: str) -> None:
         place[next(iter(place))] = "0" * 64
 
     changed(in_store(store, "results.json"), other, seal=True)
-    with pytest.raises(SaodError, match=rf"names another origin \({key}\)"):
+    with pytest.raises(SaodError, match=rf"was computed from other data \({key}\)"):
         gather(store)
 
 

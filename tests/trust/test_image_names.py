@@ -44,7 +44,7 @@ def test_annotations_cannot_name_what_is_outside(tmp_path: Path, name: str) -> N
         value["images"][1]["file_name"] = name
         (tmp_path / f"{file}.json").write_text(json.dumps(value))
         with pytest.raises(SaodError, match="leads out of the data's root"):
-            manifests.build(UseCase.load(tmp_path / "use-case.toml"))
+            manifests.bundle_manifests(UseCase.load(tmp_path / "use-case.toml"))
         (tmp_path / f"{file}.json").write_text(original)
 
 

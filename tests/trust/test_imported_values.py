@@ -10,7 +10,7 @@ from usecases import random_use_case
 
 from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.errors import SaodError
 from saod_ray.files import BadNameError, Folder
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
 

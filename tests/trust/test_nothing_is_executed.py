@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import saod_ray
 
+from saod_ray import SelfAware
 from saod_ray.detect import registry
 from saod_ray.errors import SaodError
 from saod_ray.predict.predictor import Setup
-from saod_ray.selfaware import SelfAware
 from saod_ray.store.store import Store
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n\nclass Evil:\n    def detect(self, images): ...\n"

@@ -11,10 +11,10 @@ from hostile import copy_store
 
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.errors import SaodError
-from saod_ray.report.cells import Cell, Head, Sheet
+from saod_ray.report.cells import Cell, Header, Sheet
 from saod_ray.report.export import comma_separated
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.store import Store
 
 CASE = UseCase.load(GOLDEN / "use-case.toml")
@@ -88,7 +88,7 @@ def test_images_that_are_there_twice_are_called_so(store: Store, tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-x", "@SUM(A1)", "\tx", "\rx"])
 def test_no_cell_of_a_csv_file_is_a_formula(text: str) -> None:
-    sheet = Sheet("s", "", [Head(text)], [[Cell(text, text)], [Cell("-0.5", -0.5, is_number=True)]])
+    sheet = Sheet("s", "", [Header(text)], [[Cell(text, text)], [Cell("-0.5", -0.5, is_number=True)]])
     lines = comma_separated(sheet).split("\n")
     assert all(line.lstrip('"').startswith("'") for line in (lines[0], lines[1]))
     assert comma_separated(sheet).endswith("\n-0.5\n")

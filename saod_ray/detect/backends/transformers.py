@@ -16,7 +16,7 @@ from saod_ray.config import DetectorSpec
 from saod_ray.detect import uncertainty
 from saod_ray.detect.backends import MOST, batches, check_labels, library
 from saod_ray.detect.detections import Detections
-from saod_ray.errors import SaodError, some
+from saod_ray.errors import SaodError, join_truncated
 
 NO_CLASS = "N/A"  # how published models name the labels that COCO does not use
 
@@ -105,8 +105,8 @@ def _labels(spec: DetectorSpec, names: dict[int, str]) -> list[int]:
     if set(by_name) != set(spec.classes):
         lacking, strange = set(spec.classes) - set(by_name), set(by_name) - set(spec.classes)
         raise SaodError(
-            f"'{spec.name}': the model's labels are not the classes (without {some(sorted(lacking)) or 'none'}, with "
-            f"{some(sorted(strange)) or 'none'} beside them): if only names differ, give the option `labels`, the "
+            f"'{spec.name}': the model's labels are not the classes (without {join_truncated(sorted(lacking)) or 'none'}, with "
+            f"{join_truncated(sorted(strange)) or 'none'} beside them): if only names differ, give the option `labels`, the "
             "model's label of each class."
         )
     return [by_name[name] for name in spec.classes]
@@ -129,5 +129,7 @@ def _read(folder: Path) -> tuple[Any, Any]:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise SaodError(f"{folder} cannot be read ({reason}): save the model and its image processor there.") from None
     if absent := sorted(map(str, [*loaded["missing_keys"], *loaded["mismatched_keys"]])):
-        raise SaodError(f"{folder} does not have all weights ({some(absent, 3)}): save the model there again.")
+        raise SaodError(
+            f"{folder} does not have all weights ({join_truncated(absent, 3)}): save the model there again."
+        )
     return model, processor

@@ -14,52 +14,53 @@
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
 
-  function sortBy(table, column, head) {
-    const falling = head.getAttribute("aria-sort") === "descending" || (!head.hasAttribute("aria-sort") && !head.classList.contains("number"));
-    const sign = falling ? 1 : -1;
+  function sortBy(table, column, header) {
+    // numbers start with the largest, text with the first in the alphabet; another click reverses the order
+    const ascending = header.getAttribute("aria-sort") === "descending" || (!header.hasAttribute("aria-sort") && !header.classList.contains("number"));
+    const sign = ascending ? 1 : -1;
     const rows = [...table.tBodies[0].rows];
     rows.sort((one, two) => {
       const a = valueOf(one.cells[column]), b = valueOf(two.cells[column]);
       if (a === null || b === null) return (a === null) - (b === null);
       return sign * compare(a, b);
     });
-    $$("thead th", table).forEach((each) => each.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", falling ? "ascending" : "descending");
+    $$("thead th", table).forEach((header) => header.removeAttribute("aria-sort"));
+    header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
     table.tBodies[0].append(...rows);
   }
 
   $$("table[data-sheet]").forEach((table) => {
     $$("td[data-value]", table).forEach((cell) => (cell.title = cell.dataset.value));
-    $$("thead th", table).forEach((head, column) => {
+    $$("thead th", table).forEach((header, column) => {
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = head.textContent;
-      button.addEventListener("click", () => sortBy(table, column, head));
-      head.replaceChildren(button);
+      button.textContent = header.textContent;
+      button.addEventListener("click", () => sortBy(table, column, header));
+      header.replaceChildren(button);
     });
   });
 
   const TEX = { "\\": "\\textbackslash{}", "{": "\\{", "}": "\\}", "&": "\\&", "%": "\\%", $: "\\$", "#": "\\#", _: "\\_", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "↑": "$\\uparrow$", "↓": "$\\downarrow$", "–": "--", "₀": "$_0$" };
   const tex = (text) => text.replace(/[\\{}&%$#_~^↑↓–₀]/g, (mark) => TEX[mark]);
-  const shown = (cell) => cell.firstChild.textContent; // without the remark below it
+  const textOf = (cell) => cell.firstChild.textContent; // without the notes below it
 
   function latex(table) {
-    const heads = $$("thead th", table);
+    const headers = $$("thead th", table);
     const line = (cells) => "  " + cells.join(" & ") + " \\\\";
     const body = [...table.tBodies[0].rows].map((row) =>
-      line([...row.cells].map((cell) => (cell.classList.contains("best") ? `\\textbf{${tex(shown(cell))}}` : tex(shown(cell))))));
-    const kinds = heads.map((head) => (head.classList.contains("number") ? "r" : "l")).join("");
-    return [`% ${table.caption.textContent}`, `\\begin{tabular}{${kinds}}`, "  \\toprule", line(heads.map((head) => tex(head.textContent))),
+      line([...row.cells].map((cell) => (cell.classList.contains("best") ? `\\textbf{${tex(textOf(cell))}}` : tex(textOf(cell))))));
+    const alignment = headers.map((header) => (header.classList.contains("number") ? "r" : "l")).join("");
+    return [`% ${table.caption.textContent}`, `\\begin{tabular}{${alignment}}`, "  \\toprule", line(headers.map((header) => tex(header.textContent))),
       "  \\midrule", ...body, "  \\bottomrule", "\\end{tabular}", ""].join("\n");
   }
 
   function csv(table) {
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const plain = (text) => quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text); // no spreadsheet takes it for a formula
-    const heads = $$("thead th", table).map((head) => plain(head.textContent.replace(/ [↑↓]$/, "")));
+    const plain = (text) => quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text); // spreadsheets must not interpret it as a formula
+    const headers = $$("thead th", table).map((header) => plain(header.textContent.replace(/ [↑↓]$/, "")));
     const rows = [...table.tBodies[0].rows].map((row) =>
-      [...row.cells].map((cell) => cell.hasAttribute("data-value") ? quoted(cell.dataset.value) : plain(shown(cell))).join(","));
-    return [heads.join(","), ...rows, ""].join("\r\n");
+      [...row.cells].map((cell) => cell.hasAttribute("data-value") ? quoted(cell.dataset.value) : plain(textOf(cell))).join(","));
+    return [headers.join(","), ...rows, ""].join("\r\n");
   }
 
   async function copy(text) {
@@ -75,15 +76,15 @@
     }
   }
 
-  function say(button, words) {
-    const before = button.dataset.label || (button.dataset.label = button.textContent);
-    button.textContent = words;
-    setTimeout(() => (button.textContent = before), 1200);
+  function confirmOn(button, message) {
+    const label = button.dataset.label || (button.dataset.label = button.textContent);
+    button.textContent = message;
+    setTimeout(() => (button.textContent = label), 1200);
   }
 
   $$("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
     await copy(latex(document.getElementById(button.dataset.copy)));
-    say(button, "Copied");
+    confirmOn(button, "Copied");
   }));
   $$("[data-csv]").forEach((button) => button.addEventListener("click", () => {
     const link = document.createElement("a");
@@ -111,13 +112,13 @@
     const rows = facts.detectors.map((name) => [name, daq(facts.parts[name], weights)]);
     rows.sort((one, two) => (two[1] ?? -1) - (one[1] ?? -1));
     $("#weighed tbody").replaceChildren(...rows.map(([name, value]) => {
-      const row = document.createElement("tr"), head = document.createElement("th"), cell = document.createElement("td");
-      head.textContent = name;
-      head.scope = "row";
+      const row = document.createElement("tr"), header = document.createElement("th"), cell = document.createElement("td");
+      header.textContent = name;
+      header.scope = "row";
       cell.textContent = percent(value);
       cell.className = "number";
       cell.dataset.value = value ?? "";
-      row.append(head, cell);
+      row.append(header, cell);
       return row;
     }));
   }
@@ -128,7 +129,7 @@
   });
   weigh();
 
-  // the threshold and what else is chosen ------------------------------------------------------------------------
+  // the threshold and the other selections -----------------------------------------------------------------------
   const chooser = $("#detector"), threshold = $("#threshold");
 
   function signal(name, value) {
@@ -138,25 +139,25 @@
   }
 
   function decide() {
-    const known = facts.decisions[chooser.value], k = Number(threshold.value);
-    if (!known || !known.threshold) return;
-    $("#threshold-value").textContent = known.threshold[k].toPrecision(4);
+    const decisions = facts.decisions[chooser.value], k = Number(threshold.value);
+    if (!decisions || !decisions.threshold) return;
+    $("#threshold-value").textContent = decisions.threshold[k].toPrecision(4);
     for (const name of ["tpr", "tnr", "ba"]) {
-      const output = document.getElementById(name), value = known[name] ? known[name][k] : null;
+      const output = document.getElementById(name), value = decisions[name] ? decisions[name][k] : null;
       output.textContent = percent(value);
       output.dataset.value = value ?? "";
     }
-    $("#accepted").textContent = Object.entries(known.accepted).map(([split, shares]) => `${split} ${(100 * shares[k]).toFixed(1)}`).join(" · ");
-    signal("threshold", known.threshold[k]);
+    $("#accepted").textContent = Object.entries(decisions.accepted).map(([split, shares]) => `${split} ${(100 * shares[k]).toFixed(1)}`).join(" · ");
+    signal("threshold", decisions.threshold[k]);
   }
 
   function choose() {
-    const known = facts.decisions[chooser.value];
-    const found = known && known.threshold;
-    $(".threshold").hidden = !found;
-    if (found) {
-      threshold.max = known.threshold.length - 1;
-      threshold.value = known.fitted;
+    const decisions = facts.decisions[chooser.value];
+    const hasThresholds = decisions && decisions.threshold;
+    $(".threshold").hidden = !hasThresholds;
+    if (hasThresholds) {
+      threshold.max = decisions.threshold.length - 1;
+      threshold.value = decisions.fitted;
       decide();
     }
     signal("detector", chooser.value);
@@ -166,8 +167,8 @@
   $("#reset-threshold").addEventListener("click", choose);
   chooser.addEventListener("change", choose);
   $("#class").addEventListener("change", (event) => signal("chosen", event.target.value));
-  const heat = $("#heat-figure");
-  if (heat) heat.addEventListener("change", () => signal("figure", heat.value));
+  const heatMetric = $("#heat-figure");
+  if (heatMetric) heatMetric.addEventListener("change", () => signal("metric", heatMetric.value));
   choose();
 
   // charts -------------------------------------------------------------------------------------------------------
@@ -175,8 +176,8 @@
     const name = place.dataset.chart;
     const spec = JSON.parse($(`script[data-spec="${name}"]`).textContent);
     if (spec.spec) spec.spec.width = Math.max(160, Math.min(760, place.clientWidth - 150));
-    const chosen = { detector: chooser.value, chosen: $("#class").value, figure: heat ? heat.value : "lrp" };
-    spec.params.forEach((param) => (param.value = chosen[param.name] ?? param.value));
+    const choice = { detector: chooser.value, chosen: $("#class").value, metric: heatMetric ? heatMetric.value : "lrp" };
+    spec.params.forEach((param) => (param.value = choice[param.name] ?? param.value));
     const options = { renderer: "svg", mode: "vega-lite", downloadFileName: name, actions: { export: true, source: false, compiled: false, editor: false } };
     const result = await window.vegaEmbed(place, spec, options);
     views.set(name, result.view);

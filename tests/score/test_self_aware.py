@@ -4,9 +4,9 @@ import pytest
 
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
-from saod_ray.report.results import encoded
 from saod_ray.score.benchmark import Benchmark
-from saod_ray.selfaware import SelfAware
+from saod_ray.score.self_aware import SelfAware
+from saod_ray.store.seals import encode_json
 
 
 @pytest.mark.parametrize("calibrator", ["linear", "isotonic", "histogram", "platt", "temperature", "none"])
@@ -14,7 +14,7 @@ from saod_ray.selfaware import SelfAware
 def test_what_is_written_is_what_is_read(golden_store, tmp_path, calibrator, conventions) -> None:
     settings = ScoreSettings(calibrator=calibrator, conventions=conventions)
     written = Benchmark(golden_store, settings).score(["toy"])["toy"].selfaware
-    (tmp_path / "toy.json").write_bytes(encoded(written))  # keys sorted, as the command writes it
+    (tmp_path / "toy.json").write_bytes(encode_json(written))  # keys sorted, as the command writes it
     read = SelfAware.load(tmp_path / "toy.json")
     assert read.to_file() == written
     assert read.settings == settings

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
-from saod_ray.store.exporting import export_results
-from saod_ray.store.importing import import_results
+from saod_ray.store.coco_export import export_results
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.rows import LISTS
 from saod_ray.store.store import Store
 

@@ -12,20 +12,20 @@ import msgspec
 import numpy as np
 
 from saod_ray.errors import SaodError
-from saod_ray.files import beside_of, check_target, commit
+from saod_ray.files import check_target, commit, temp_path
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
 from saod_ray.store.store import Store, check_split
 
-PIECE = 20_000  # detections encoded at a time
+CHUNK = 20_000  # detections encoded at a time
 
 
 def export_results(
     store: Store, detector: str, split: str, out: Path, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Write the detections and return their number. The file is absent or whole.
+    """Write the detections atomically to a JSON file (gzipped if its name ends in .gz) and return their number.
 
-    They stand by rising image id; where OOD subsets were imported one by one, one subset after another.
+    They are in ascending order of image ids. OOD subsets that were imported separately follow each other.
     """
     store.choose([detector])
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
@@ -41,46 +41,46 @@ def export_results(
     ]
     check_target(out)
     written = 0
-    beside = beside_of(out)
+    temporary = temp_path(out)
     try:
-        opened: Any = gzip.GzipFile(beside, "wb", mtime=0) if out.name.endswith(".gz") else beside.open("wb")
+        opened: Any = gzip.GzipFile(temporary, "wb", mtime=0) if out.name.endswith(".gz") else temporary.open("wb")
         with opened as file:
             file.write(b"[")
             for done, shard in enumerate(order, 1):
                 rows = store.read_shard(detector, name, shard)
-                for count, piece in _encoded(rows, source_id, store.description.category_ids):
-                    file.write(b",\n" * bool(written) + piece[1:-1])
+                for count, text in _encode_chunks(rows, source_id, store.description.category_ids):
+                    file.write(b",\n" * bool(written) + text[1:-1])
                     written += count
                 if progress:
                     progress(done, len(order))
             file.write(b"]\n")
-        commit(beside, out)
+        commit(temporary, out)
     except OSError as error:
-        raise SaodError(f"{out} cannot be written ({error.strerror or error}): mend that and export again.") from None
+        raise SaodError(f"{out} cannot be written ({error.strerror or error}): fix that and export again.") from error
     finally:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
     return written
 
 
 def _first_image(store: Store, detector: str, split: str, shard: Shard) -> int:
-    """Shards are runs of consecutive images, so their first images order them."""
+    """The first image id of a shard, which orders the shards: each holds consecutive images."""
     image_ids = store.read_shard(detector, split, shard, []).image_id
     return int(image_ids.min()) if len(image_ids) else 0
 
 
-def _encoded(rows: Rows, source_id: dict[int, int], categories: list[int]) -> Iterator[tuple[int, bytes]]:
-    """JSON lists of at most PIECE detections, each with its length."""
+def _encode_chunks(rows: Rows, source_id: dict[int, int], categories: list[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield JSON lists of at most CHUNK detections, each with its number of detections."""
     columns = rows.columns
     box = columns["box"].astype(np.float64)
     size = columns["size"] if "size" in columns else box[:, 2:] - box[:, :2]
     counts = np.diff(rows.offsets)
-    known = np.array([image in source_id for image in rows.image_id.tolist()], bool)
+    selected = np.array([image in source_id for image in rows.image_id.tolist()], bool)
     image_of = np.repeat(np.array([source_id.get(image, 0) for image in rows.image_id.tolist()], np.int64), counts)
-    take = np.flatnonzero(np.repeat(known, counts))
+    take = np.flatnonzero(np.repeat(selected, counts))
     kinds = [name for name in UNCERTAINTIES if name in columns]
-    for start in range(0, len(take), PIECE):
-        at = take[start : start + PIECE]
+    for start in range(0, len(take), CHUNK):
+        at = take[start : start + CHUNK]
         values = {
             "image_id": image_of[at].tolist(),
             "category_id": np.array(categories)[columns["label"][at]].tolist(),

@@ -16,9 +16,9 @@ from conftest import saod_ray
 
 from saod_ray.config import UseCase
 from saod_ray.errors import SaodError
-from saod_ray.store import building
-from saod_ray.store.importing import import_results
-from saod_ray.store.manifests import Built
+from saod_ray.store.build import build_manifests, use_case_status
+from saod_ray.store.coco_import import import_results
+from saod_ray.store.manifests import ManifestCache
 from saod_ray.store.store import Store
 
 
@@ -27,7 +27,7 @@ def quiet(title: str):
 
 
 def build(name: str, root: Path, **options) -> list[str]:
-    return building.build(UseCase.load(name, str(root)), quiet, **options)
+    return build_manifests(UseCase.load(name, str(root)), quiet, **options)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -43,7 +43,7 @@ def test_build_writes_tables_that_anyone_can_read(name, tmp_path) -> None:
     assert set(tables) == {f"{s}.{p}.parquet" for s in ("val", "id", "ood") for p in ("images", "objects")}
     assert all((tmp_path / file).is_file() for file in tables["ood.images.parquet"]["file_name"])
     case = UseCase.load(name, str(tmp_path))
-    status = building.status(case)
+    status = use_case_status(case)
     assert status.built == "yes"
     counts = {each.source: (each.images, each.published) for each in status.sources}
     assert counts["ood/svhn"] == (5, 46470)
@@ -55,7 +55,7 @@ def test_train_is_built_where_it_is(tmp_path) -> None:
     raw.gen(tmp_path)
     raw.coco(tmp_path, "train", {5: [1], 6: [3, 62]})
     assert build("gen", tmp_path) == []
-    train = Built(UseCase.load("gen", str(tmp_path))).manifest("train")
+    train = ManifestCache(UseCase.load("gen", str(tmp_path))).manifest("train")
     assert (train.images.height, train.objects["label"].to_list()) == (2, [0, 1, 3])
     (tmp_path / "coco/train2017/000000000006.jpg").unlink()
     assert "1 of 2 image files of train are not there" in build("gen", tmp_path)[0]
@@ -70,14 +70,14 @@ def test_half_a_train_file_does_not_stop_the_benchmark(tmp_path) -> None:
         (remark,) = build("gen", tmp_path)
         assert remark.startswith("train cannot be used for training yet: ")
         assert "ends in the middle" in remark
-    assert building.status(UseCase.load("gen", str(tmp_path))).built == "yes"
+    assert use_case_status(UseCase.load("gen", str(tmp_path))).built == "yes"
 
 
 def test_progress_ends_at_the_whole(tmp_path) -> None:
     """Objects365's val file is read for id and for ood, and counts twice."""
     raw.gen(tmp_path)
     seen: list[tuple[int, int]] = []
-    building.build(UseCase.load("gen", str(tmp_path)), lambda title: lambda *at: seen.append(at), checked=False)
+    build_manifests(UseCase.load("gen", str(tmp_path)), lambda title: lambda *at: seen.append(at), checked=False)
     assert seen[-1][0] == seen[-1][1]
     assert all(done <= total for done, total in seen)
 
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_written_to_is_noticed_at_once(tmp_path) -> None
         return lambda done, total: None
 
     with pytest.raises(SaodError, match=r"manifests/gen/.build.lock cannot be written to"):
-        building.build(UseCase.load("gen", str(tmp_path)), stage)
+        build_manifests(UseCase.load("gen", str(tmp_path)), stage)
     assert began == []
 
 
@@ -104,10 +104,10 @@ def test_a_second_build_does_nothing_and_a_changed_file_is_noticed(tmp_path) -> 
     build("gen", tmp_path)
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "manifests").rglob("*") if path.is_file()}
     raw.coco(tmp_path, "val", {139: [1]})
-    assert building.status(case).built == "stale"
+    assert use_case_status(case).built == "stale"
     build("gen", tmp_path)
-    assert building.status(case).built == "yes"
-    assert Built(case).manifest("val").images.height == 1
+    assert use_case_status(case).built == "yes"
+    assert ManifestCache(case).manifest("val").images.height == 1
 
 
 def test_a_store_takes_what_was_built(tmp_path) -> None:
@@ -138,7 +138,7 @@ def test_a_damaged_build_is_built_again(name, harm, tmp_path) -> None:
     else:
         path.write_bytes(path.read_bytes() + b"x" if harm == "longer" else b"")
     case = UseCase.load("gen", str(tmp_path))
-    assert building.status(case).built == ("no" if name == "inputs.json" else "damaged")
+    assert use_case_status(case).built == ("no" if name == "inputs.json" else "damaged")
     build("gen", tmp_path)
     assert files(folder) == before
 
@@ -150,8 +150,8 @@ def test_a_flipped_byte_in_a_built_table_is_noticed(tmp_path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(SaodError, match="is damaged or gone: build it again with `saod-ray data build gen --data"):
-        Store.of_use_case(str(tmp_path / "store"), UseCase.load("gen", str(tmp_path)))
+    with pytest.raises(SaodError, match="is damaged or missing: build it again with `saod-ray data build gen --data"):
+        Store.open_or_create(str(tmp_path / "store"), UseCase.load("gen", str(tmp_path)))
     assert not (tmp_path / "store/use-case.json").exists()
 
 
@@ -161,7 +161,7 @@ def test_a_flipped_byte_in_a_built_table_is_noticed(tmp_path) -> None:
 def test_a_missing_folder(tmp_path) -> None:
     result = saod_ray("data", "build", "av", "--data", tmp_path / "nowhere")
     assert result.returncode == 1
-    assert result.stderr == f"saod-ray: There is no folder {tmp_path}/nowhere: make it, or give --data DIR.\n"
+    assert result.stderr == f"saod-ray: There is no folder {tmp_path}/nowhere: create it, or give --data DIR.\n"
     raw.av(tmp_path)
     (tmp_path / "svhn/test/digitStruct.mat").unlink()
     result = saod_ray("data", "build", "av", "--data", tmp_path)
@@ -199,7 +199,7 @@ def test_a_source_of_which_nothing_qualifies(tmp_path) -> None:
         build("gen", tmp_path)
     raw.gen(tmp_path)
     raw.coco(tmp_path, "val", {1: [], 2: []})
-    with pytest.raises(SaodError, match="val has no objects, so that no threshold could be fitted"):
+    with pytest.raises(SaodError, match="val has no objects, so no threshold can be fitted"):
         build("gen", tmp_path)
 
 
@@ -260,8 +260,8 @@ def test_a_custom_use_case(tmp_path) -> None:
     raw.write(tmp_path / "more.json", more)
     raw.write(tmp_path / "listed.json", {"images": [{"id": 70, "file_name": "a.jpg"}]})
     case = UseCase.load(tmp_path / "my.toml")
-    building.build(case, quiet)
-    val, ood = Built(case).manifest("val"), Built(case).manifest("ood")
+    build_manifests(case, quiet)
+    val, ood = ManifestCache(case).manifest("val"), ManifestCache(case).manifest("ood")
     assert val.images["file_name"].to_list()[-1] == "more/x.jpg"
     assert val.images["image_id"].to_list() == val.images["source_id"].to_list() == [139, 285, 632, 140]
     assert ood.images.select("image_id", "file_name").rows() == [
@@ -270,13 +270,13 @@ def test_a_custom_use_case(tmp_path) -> None:
         (70, "plain/a.jpg"),
     ]
     raw.write_image(tmp_path / "plain/c.jpg")
-    assert building.status(case).built == "stale"
+    assert use_case_status(case).built == "stale"
     assert (tmp_path / "manifests/my bench/use-case.json").exists()
     raw.write(tmp_path / "more.json", {**more, "images": [{"id": 139, "file_name": "x.jpg"}]})
     with pytest.raises(
         SaodError, match=r"instances_val2017.json and more.json: the image id 139 occurs more than once"
     ):
-        building.build(case, quiet)
+        build_manifests(case, quiet)
 
 
 @pytest.mark.parametrize(
@@ -307,11 +307,11 @@ def test_links_that_lead_in_circles_do_not_multiply_images(tmp_path) -> None:
     raw.write_image(tmp_path / "plain/a.jpg")
     (tmp_path / "plain/self").symlink_to(tmp_path / "plain")
     case = UseCase.load(tmp_path / "my.toml")
-    building.build(case, quiet)
-    assert Built(case).manifest("ood").images["file_name"].to_list() == ["plain/a.jpg"]
+    build_manifests(case, quiet)
+    assert ManifestCache(case).manifest("ood").images["file_name"].to_list() == ["plain/a.jpg"]
     (tmp_path / os.fsdecode(b"plain/\xff.jpg")).write_bytes(b"")
     with pytest.raises(SaodError, match=r"The file name '\\udcff.jpg' below .*plain is not UTF-8: rename it"):
-        building.build(case, quiet)
+        build_manifests(case, quiet)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_an_ood_subset_says_what_it_is(text, message, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_build_leaves_all_or_nothing(tmp_path) -> None:
-    """SIGKILL at random moments: whatever lies there then is whole, and the next build ends as an undisturbed one."""
+    """After SIGKILL at random moments the manifests are complete or absent, and the next build gives the usual result."""
     raw.gen(tmp_path)
     build("gen", tmp_path)
     folder = tmp_path / "manifests/gen"
@@ -353,12 +353,12 @@ def test_a_killed_build_leaves_all_or_nothing(tmp_path) -> None:
         time.sleep(moments.uniform(0.6, 1.05) * whole)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        if Built(case).inputs() is not None:
+        if ManifestCache(case).inputs() is not None:
             assert {name: data for name, data in files(folder).items() if not name.startswith(".")} == expected
     subprocess.run(command, check=True, capture_output=True)
     assert files(folder) == expected
 
 
 def test_a_store_of_shapes_needs_its_scenes(tmp_path) -> None:
-    with pytest.raises(SaodError, match=r"'shapes' is not drawn below .* yet: run `saod-ray data build shapes --data"):
-        Store.of_use_case(str(tmp_path / "store"), UseCase.load("shapes", str(tmp_path)))
+    with pytest.raises(SaodError, match=r"'shapes' has no images in .* yet: run `saod-ray data build shapes --data"):
+        Store.open_or_create(str(tmp_path / "store"), UseCase.load("shapes", str(tmp_path)))

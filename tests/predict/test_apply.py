@@ -172,9 +172,18 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
         ({"settings": {"tau": 7}}, "tau"),
         ({"calibrators": {"c": {"type": "pickle"}}}, "pickle"),
         ({"settings": {"uncertainty": "joint-entropy-normalised"}}, "ranges"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [], "y": [], "clip": True}}}, "non-empty and of equal length, not 0 and 0"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 1], "y": [1], "clip": True}}}, "non-empty and of equal length, not 2 and 1"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 0], "y": [0, 1], "clip": True}}}, "must be strictly increasing"),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [], "y": [], "clip": True}}},
+            "non-empty and of equal length, not 0 and 0",
+        ),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [0, 1], "y": [1], "clip": True}}},
+            "non-empty and of equal length, not 2 and 1",
+        ),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [0, 0], "y": [0, 1], "clip": True}}},
+            "must be strictly increasing",
+        ),
         ({"calibrators": {"c": {"type": "histogram", "edges": [1], "values": []}}}, "1 `edges` do not bound 0"),
         (
             {"calibrators": {"c": {"type": "histogram", "edges": [1, 0.5, 0], "values": [1]}}},

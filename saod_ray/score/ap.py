@@ -43,17 +43,19 @@ def _match_all(
     classes: int,
     thresholds: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """Masks of the combinations in which a detection is a TP or matched to an ignored object.
+    """Match detections in all combinations of IoU threshold and area range.
 
-    Also its rank within image and class, what it is at 0.5 over all areas, its IoU there, and all that most need to
-    have said in one byte: the area bits, MATCHED and LATE. `ignored` has a bit for each area range in which an object
-    does not count.
+    `ignored` has a bit for each area range in which an object does not count. Returns per detection: masks of the
+    combinations in which it is a TP and in which it is matched to an ignored object, its rank within image and class, its
+    state and IoU at 0.5 over all areas, and its flags (bits of area ranges, MATCHED and LATE).
+
+    Arrays are separate arguments: gathered in named tuples, they make the innermost loop four times slower.
     """
     n = label.size
     tp, ig = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
     rank = np.zeros(n, np.uint8)
     state, iou = np.zeros(n, np.int8), np.zeros(n)
-    brief = in_area.copy()
+    flags = in_area.copy()
     used = np.zeros(crowd.size, np.uint64)
     taken = np.zeros(classes, np.int32)
     one = np.uint64(1)
@@ -66,7 +68,7 @@ def _match_all(
             taken[label[d]] += 1
             if rank[d] == TOP:
                 state[d] = DROPPED
-                brief[d] |= LATE
+                flags[d] |= LATE
                 continue
             first, last = pair_start[d], pair_start[d + 1]
             largest = 0.0
@@ -78,19 +80,19 @@ def _match_all(
                 for area in range(A):
                     bit = one << np.uint64(T * area + t)
                     best, hit, hit_ignored = thresholds[t], -1, False
-                    for wanted in (False, True):  # objects that count come first
+                    for is_ignored in (False, True):  # objects that count come first
                         if hit >= 0:
                             break
                         for p in range(first, last):
                             o = pair_object[p]
-                            if ((ignored[o] >> area) & 1 == 1) != wanted or pair_iou[p] < best:
+                            if ((ignored[o] >> area) & 1 == 1) != is_ignored or pair_iou[p] < best:
                                 continue
                             if used[o] & bit and not crowd[o]:
                                 continue
-                            # of two equal IoUs the later in the file wins; crowds stand last here, not there
+                            # of equal IoUs the later in the file wins; here crowds come last, there they do not
                             if hit >= 0 and pair_iou[p] == best and rank_of[o] < rank_of[hit]:
                                 continue
-                            best, hit, hit_ignored = pair_iou[p], o, wanted
+                            best, hit, hit_ignored = pair_iou[p], o, is_ignored
                     if hit < 0:
                         continue
                     used[hit] |= bit
@@ -99,59 +101,59 @@ def _match_all(
                     elif not missed[hit]:
                         tp[d] |= bit
                     if hit_ignored or not missed[hit]:
-                        brief[d] |= MATCHED
+                        flags[d] |= MATCHED
                     if bit == one:
                         state[d] = IGNORED if hit_ignored else (FP if missed[hit] else TP)
                         iou[d] = best if state[d] == TP else 0.0
         for d in range(a, b):
             taken[label[d]] = 0
-    return tp, ig, rank, state, iou, brief
+    return tp, ig, rank, state, iou, flags
 
 
 @njit(cache=True, nogil=True)
 def _accumulate(
-    order: Array, start: Array, tp: Array, ig: Array, rank: Array, brief: Array, objects: Array, recalls: Array
+    order: Array, start: Array, tp: Array, ig: Array, rank: Array, flags: Array, objects: Array, recalls: Array
 ) -> tuple[Array, Array, Array]:
-    """Per class and combination: the mean interpolated precision and the recall; recall within the first 1 and 10.
+    """Mean interpolated precision and recall, (classes, A, T), and recall within the first 1 and 10, (classes, 2, T).
 
-    The walk is in the order of scores, where every array it reads costs a cache miss a detection: hence `brief`.
+    Detections are visited in the order of scores, where every array access is a cache miss: `flags` avoids most of them.
     """
     classes = objects.shape[0]
     precision = np.full((classes, A, T), np.nan)
     recall = np.full((classes, A, T), np.nan)
     early = np.full((classes, 2, T), np.nan)
     one, nothing = np.uint64(1), np.uint64(0)
-    number = np.zeros(67, np.int64)  # of a bit, by its value modulo 67: the powers of 2 below 2^66 all differ there
+    number = np.zeros(67, np.int64)  # of a bit, by its value modulo 67, which differs for all powers of 2 below 2^66
     for j in range(A * T):
         number[(one << np.uint64(j)) % np.uint64(67)] = j
     for c in range(classes):
-        # how many detections that count stand before and at each TP: those inside the area, put right where a TP
-        # lies outside (it counts) or a match is to an ignored object (it does not)
+        # The number of counted detections up to each TP: those inside the area range, corrected for TPs outside of it
+        # (which count) and for matches to ignored objects (which do not).
         position = np.empty((A * T, objects[c].max()), np.int64)
-        found = np.zeros(A * T, np.int64)
+        tp_count = np.zeros(A * T, np.int64)
         inside = np.zeros(A, np.int64)
-        amended = np.zeros(A * T, np.int64)
+        correction = np.zeros(A * T, np.int64)
         hits = np.zeros((2, T), np.int64)
         for k in range(start[c], start[c + 1]):
             d = order[k]
-            said = brief[d]
-            if said & LATE:
+            flag = flags[d]
+            if flag & LATE:
                 continue
             for area in range(A):
-                inside[area] += (said >> area) & 1
-            left = tp[d] | ig[d] if said & MATCHED else nothing
+                inside[area] += (flag >> area) & 1
+            left = tp[d] | ig[d] if flag & MATCHED else nothing
             while left:
                 lowest = left & (~left + one)
                 left ^= lowest
                 j = number[lowest % np.uint64(67)]
                 area = j // T
-                here = (said >> area) & 1
+                here = (flag >> area) & 1
                 if ig[d] & lowest:
-                    amended[j] -= here
+                    correction[j] -= here
                     continue
-                amended[j] += 1 - here
-                position[j, found[j]] = inside[area] + amended[j]
-                found[j] += 1
+                correction[j] += 1 - here
+                position[j, tp_count[j]] = inside[area] + correction[j]
+                tp_count[j] += 1
                 if area == 0:
                     hits[0, j] += rank[d] < 1
                     hits[1, j] += rank[d] < 10
@@ -161,8 +163,8 @@ def _accumulate(
                 continue
             for t in range(T):
                 j = T * area + t
-                precision[c, area, t] = _interpolated(position[j, : found[j]], total, recalls)
-                recall[c, area, t] = found[j] / total
+                precision[c, area, t] = _interpolated(position[j, : tp_count[j]], total, recalls)
+                recall[c, area, t] = tp_count[j] / total
                 if area == 0:
                     early[c, 0, t] = hits[0, t] / total
                     early[c, 1, t] = hits[1, t] / total
@@ -206,7 +208,7 @@ def accuracy(split: SplitDetections, objects: GroundTruth, zero_id_misses: bool)
     outside = (~objects.area) & 0b1111
     ignored = np.where(objects.crowd, 0b1111, outside).astype(np.uint8)
     missed = objects.zero_id & zero_id_misses
-    tp, ig, rank, state, iou, brief = _match_all(
+    tp, ig, rank, state, iou, flags = _match_all(
         split.offsets,
         split.label,
         split.score,
@@ -224,7 +226,7 @@ def accuracy(split: SplitDetections, objects: GroundTruth, zero_id_misses: bool)
     here = objects.on(split.images)
     counts = [np.bincount(objects.label[here & (ignored >> a & 1 == 0)], minlength=objects.classes) for a in range(A)]
     order, start = class_order(split.label, split.score, objects.classes)
-    precision, recall, early = _accumulate(order, start, tp, ig, rank, brief, np.stack(counts, 1), RECALLS)
+    precision, recall, early = _accumulate(order, start, tp, ig, rank, flags, np.stack(counts, 1), RECALLS)
     means: dict[str, float | None] = {}
     for a, area in enumerate(AREAS):
         means["ap" + area] = lrp.mean_of_defined(precision[:, a])

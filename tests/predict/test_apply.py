@@ -134,7 +134,7 @@ def test_labels_are_translated_from_the_detectors_classes(store) -> None:
     for given in images_of(store, "id").values():
         turned = Detections(**(vars(given) | {"label": (CLASSES - 1 - given.label).astype(np.int16)}))
         assert aware.apply(turned, names[::-1]).to_json() == aware.apply(given).to_json()
-    with pytest.raises(SaodError, match="other classes"):
+    with pytest.raises(SaodError, match="classes of these detections differ"):
         aware.apply(given, [*names[:-1], "another"])
     with pytest.raises(SaodError, match="not below 4"):
         aware.apply(Detections(np.array([7]), np.zeros((1, 4)), np.ones(1)))
@@ -172,9 +172,18 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
         ({"settings": {"tau": 7}}, "tau"),
         ({"calibrators": {"c": {"type": "pickle"}}}, "pickle"),
         ({"settings": {"uncertainty": "joint-entropy-normalised"}}, "ranges"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [], "y": [], "clip": True}}}, "0 `x` and 0 `y`"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 1], "y": [1], "clip": True}}}, "2 `x` and 1 `y`"),
-        ({"calibrators": {"c": {"type": "isotonic", "x": [0, 0], "y": [0, 1], "clip": True}}}, "do not rise"),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [], "y": [], "clip": True}}},
+            "non-empty and of equal length, not 0 and 0",
+        ),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [0, 1], "y": [1], "clip": True}}},
+            "non-empty and of equal length, not 2 and 1",
+        ),
+        (
+            {"calibrators": {"c": {"type": "isotonic", "x": [0, 0], "y": [0, 1], "clip": True}}},
+            "must be strictly increasing",
+        ),
         ({"calibrators": {"c": {"type": "histogram", "edges": [1], "values": []}}}, "1 `edges` do not bound 0"),
         (
             {"calibrators": {"c": {"type": "histogram", "edges": [1, 0.5, 0], "values": [1]}}},

@@ -228,12 +228,12 @@ def test_replicates_depend_on_neither_workers_nor_their_number_nor_the_cache(two
     resamples = Bootstrap(150, seed=2)
     benchmark = Benchmark(two, ScoreSettings(), False, resamples)
     fitted = benchmark.fit("d")
-    seen = {split: benchmark.score_split("d", split, fitted) for split in SPLITS[2:]}
-    evidence = benchmark.evidence(fitted, seen)
+    split_scores = {split: benchmark.score_split("d", split, fitted) for split in SPLITS[2:]}
+    data = benchmark.bootstrap_input(fitted, split_scores)
     found = []
     for workers in (1, 2, 5):
         with ThreadPoolExecutor(workers) as pool:
-            found.append(bootstrap.replicates(evidence, resamples, pool))
+            found.append(bootstrap.replicates(data, resamples, pool))
     for _ in range(2):  # computed, then looked up
         found.append(replicates(two.uri, resamples))
     assert all(each.tobytes() == found[0].tobytes() for each in found)

@@ -167,4 +167,4 @@ def test_results_of_detections_that_were_replaced_are_noted(store: Store, tmp_pa
     case = UseCase.load(GOLDEN / "use-case.toml")
     import_results(store.uri, case, "toy", "val", rows.with_name("val.json.gz"), replace=True)
     notes = verify(store, ["toy"]).notes
-    assert [note.split(" is of other")[0] for note in notes] == ["results.json", "selfaware/toy.json"]
+    assert [note.split(" was computed from other")[0] for note in notes] == ["results.json", "selfaware/toy.json"]

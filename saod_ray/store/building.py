@@ -9,7 +9,7 @@ from typing import NamedTuple
 from saod_ray.config import Source, UseCase
 from saod_ray.data import images, sources
 from saod_ray.data.manifest import Manifest
-from saod_ray.data.raw import Progress, Raw
+from saod_ray.data.source_files import Progress, SourceFiles
 from saod_ray.errors import SaodError, some
 from saod_ray.files import Folder
 from saod_ray.store import manifests
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 
 def build(case: UseCase, stage: Stage, checked: bool = True) -> list[str]:
     """Write a use case's manifests, unless they are there and fresh; returns remarks. Refuses half a download."""
-    raw = Raw(case.root)
+    raw = SourceFiles(case.root)
     _refuse_missing(case, raw)
     built = Built(case)
     train = case.splits.train is not None and _is_there(case.splits.train, raw)
@@ -116,7 +116,7 @@ def _built(built: Built, train: bool) -> Found | None:
         return None
 
 
-def _read(case: UseCase, train: bool, raw: Raw, stage: Stage) -> Found:
+def _read(case: UseCase, train: bool, raw: SourceFiles, stage: Stage) -> Found:
     """What the files say; their stamps are taken before they are read, so that a change meanwhile is noticed later."""
     stamps = {name: raw.stamp(name) for name in sources.all_inputs(case, train)}
     product = manifests.build(case, train, stage("reading annotations"))
@@ -139,7 +139,7 @@ def _check_images(folder: Folder, tables: dict[str, Manifest], stage: Stage) -> 
     return remarks
 
 
-def _refuse_missing(case: UseCase, raw: Raw) -> None:
+def _refuse_missing(case: UseCase, raw: SourceFiles) -> None:
     if not raw.folder.exists(""):
         raise SaodError(f"There is no folder {case.root}: make it, or give --data DIR.")
     missing = [
@@ -180,7 +180,7 @@ def _counts(built: Built) -> dict[str, tuple[int, int | None]]:
     return {key: (each.images.height, None if "/" in key else each.objects.height) for key, each in found.items()}
 
 
-def _is_there(source: Source, raw: Raw) -> bool:
+def _is_there(source: Source, raw: SourceFiles) -> bool:
     return all(raw.folder.exists(name) for name in _looked_for(source))
 
 

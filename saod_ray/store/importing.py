@@ -49,7 +49,7 @@ def import_results(
         others = _clashing(store, detector, name, unit, replace)
         old = {shard.name for shard in store.shards(detector, name)}
         spill = Spill(folder, Index.of(store, name, unit), detections, shard_images)
-        with JsonFile.at(detections, "a JSON list of detections", progress) as source:
+        with JsonFile.from_path(detections, "a JSON list of detections", progress) as source:
             for block in source.blocks():
                 spill.add(block)
         origin = Origin(KIND, detections.name, source.sha256)

@@ -21,7 +21,7 @@ from saod_ray.store.records import Record
 
 if TYPE_CHECKING:
     from saod_ray.data.manifest import Manifest
-    from saod_ray.data.raw import Progress
+    from saod_ray.data.source_files import Progress
 
 
 class Description(Record, frozen=True):
@@ -64,12 +64,12 @@ class Built:
 
     def is_fresh(self) -> bool:
         """Whether it was built from this declaration and from the files as they are now."""
-        from saod_ray.data.raw import Raw
+        from saod_ray.data.source_files import SourceFiles
 
         found = self.inputs()
         if found is None or found.declaration != self.case.digest():
             return False
-        raw = Raw(self.case.root)
+        raw = SourceFiles(self.case.root)
         return all(stamp and raw.stamp(name) == stamp for name, stamp in found.stamps.items())
 
     def description(self) -> Description:
@@ -144,10 +144,10 @@ def parsed(files: dict[str, bytes]) -> dict[str, Manifest]:
 
 def input_digests(case: UseCase) -> dict[str, str]:
     """The digest of every file (and folder listing) that the benchmark's manifests are made from."""
-    from saod_ray.data.raw import Raw
+    from saod_ray.data.source_files import SourceFiles
     from saod_ray.data.sources import all_inputs
 
-    raw = Raw(case.root)
+    raw = SourceFiles(case.root)
     names = all_inputs(case)
     if case.made_by and not all(raw.stamp(name) for name in names):
         raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{case.command('build')}`.")

@@ -23,8 +23,7 @@ def manifest(count: int) -> Manifest:
         [0, 0, 2, 3],
         [1, 0, 1, 1],
         [[1, 2, 30, 40], [0, 0, 5, 5], [3, 3, 0.5, 9], [1, 1, 9, 9]],
-        None,
-        [False, True, False, False],
+        crowd=[False, True, False, False],
     )
     return Manifest(images, objects)
 

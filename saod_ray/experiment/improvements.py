@@ -27,7 +27,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             result = context.scored(detector)
             yield Row((detector, step), tuple(metric.value(result) for metric in METRICS))
     use_case = context.store.description.name
-    known = {entry.name for entry in registry.every(use_case)} if use_case in registry.use_cases() else set(STEPS)
+    known = {entry.name for entry in registry.all_entries(use_case)} if use_case in registry.use_cases() else set(STEPS)
     others = [name for name in STEPS if name in known and name not in context.detectors]
     if others:
         yield Remark(

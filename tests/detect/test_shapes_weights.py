@@ -22,7 +22,7 @@ from saod_ray.train.accuracy import detected
 
 WEIGHTS = Path(saod_ray.detect.__file__).parent / "weights" / "shapes"
 KINDS = [entry.name for entry in registry.choose("shapes", "all")]
-ALL = [entry.name for entry in registry.every("shapes")]
+ALL = [entry.name for entry in registry.all_entries("shapes")]
 
 
 @pytest.fixture(scope="module")

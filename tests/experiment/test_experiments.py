@@ -252,7 +252,7 @@ def test_the_papers_tables_fit_the_experiments(context) -> None:
     for each in every():
         for use_case in ("gen", "av"):
             known = paper.printed(each.name, use_case)
-            detectors = {entry.name for entry in registry.every(use_case)}
+            detectors = {entry.name for entry in registry.all_entries(use_case)}
             for heads, values in known.items():
                 assert len(heads) == len(each.heads) and heads[0] in detectors, (each.name, heads)
                 if not callable(each.columns):

@@ -34,7 +34,7 @@ def only(text: str, folder: Path, use_case: str = "shapes") -> registry.Entry:
 def random_weights(name: str, path: Path, classes: int = len(CLASSES)) -> Path:
     torch.manual_seed(1)
     spec = DetectorSpec(name=name, classes=CLASSES, fingerprint="")
-    model = MmdetDetector(spec, configs.named(name, classes), None).model
+    model = MmdetDetector(spec, configs.build_config(name, classes), None).model
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, path)
     return path
@@ -133,7 +133,9 @@ def test_weights_of_shapes_lie_in_the_package_and_a_users_go_before_them(tmp_pat
     inside = Path(registry.__file__).parent / "weights/shapes/atss.safetensors"
     places = registry.weight_paths(entry, tmp_path)
     assert places == [tmp_path / "shapes/atss.safetensors", tmp_path / "shapes/atss.pth", inside]
-    assert not any(inside.parents[2] in place.parents for place in registry.weight_paths(registry.all_entries("av")[0], tmp_path))
+    assert not any(
+        inside.parents[2] in place.parents for place in registry.weight_paths(registry.all_entries("av")[0], tmp_path)
+    )
 
 
 def test_weights_of_a_users_file_lie_beside_it_or_in_the_weights_folder(tmp_path) -> None:
@@ -197,7 +199,7 @@ def test_a_fingerprint_changes_with_each_thing_it_covers(weights, tmp_path) -> N
 @pytest.fixture(scope="module")
 def config() -> str:
     """An mmdet config as people write them."""
-    made = configs.named("small/f-rcnn", 3)
+    made = configs.build_config("small/f-rcnn", 3)
     made.model.test_cfg.rcnn.score_thr = 0.0
     return made.pretty_text
 
@@ -253,7 +255,7 @@ def test_a_detector_of_ours_is_built_and_detects(weights) -> None:
     built = registry.build(entry, CLASSES, weights, batch_size=1, threads=1)
     assert built.spec == registry.describe(entry, CLASSES, weights)
     direct = MmdetDetector(
-        built.spec, configs.named("small/atss", 3), weights / "shapes/atss.safetensors", batch_size=1
+        built.spec, configs.build_config("small/atss", 3), weights / "shapes/atss.safetensors", batch_size=1
     )
     (found,), (expected,) = built.detect([IMAGE]), direct.detect([IMAGE])
     np.testing.assert_array_equal(found.box, expected.box)

@@ -44,9 +44,9 @@ class RankSort(torch.autograd.Function):
         return rank_gradient * upstream[0] + sort_gradient * upstream[1], None, None
 
 
-def _above(others: Tensor, positives: Tensor, delta: float) -> Tensor:
-    """Degree, in 0..1, to which each of `others` (columns) is above each positive (rows): a step smoothed over ±delta."""
-    return (others - positives[:, None]).div_(2 * delta).add_(0.5).clamp_(0, 1)
+def _above(logits: Tensor, positives: Tensor, delta: float) -> Tensor:
+    """Degree, in 0..1, to which each of `logits` (columns) is above each positive (rows): a step smoothed over ±delta."""
+    return (logits - positives[:, None]).div_(2 * delta).add_(0.5).clamp_(0, 1)
 
 
 def _blocks(positives: Tensor, width: int) -> list[slice]:

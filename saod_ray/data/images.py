@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from saod_ray.data.headers import exact_size, image_format
-from saod_ray.data.raw import Progress
+from saod_ray.data.source_files import Progress
 from saod_ray.errors import SaodError, some
 from saod_ray.files import Folder
 

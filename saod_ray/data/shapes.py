@@ -13,8 +13,8 @@ from typing import Any
 
 import cv2
 
-from saod_ray.data.raw import Progress
 from saod_ray.data.scenes import CLASSES, SPLITS, Thing, scene
+from saod_ray.data.source_files import Progress
 from saod_ray.files import Folder
 
 VERSION = 1  # of the scenes: raise it when the same seed gives other images

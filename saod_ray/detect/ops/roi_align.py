@@ -42,7 +42,7 @@ class Axis(NamedTuple):
     """Along one axis: the first pixel of each bin, the number of its pixels, and their weights."""
 
     first: Tensor
-    count: Tensor
+    counts: Tensor
     weights: Tensor
 
 
@@ -84,16 +84,16 @@ def _bins(rois: Tensor, shape: Sequence[int], pooling: Pooling) -> Iterator[Bins
     y = _axis(corners[:, 1], sides[:, 1], height, rows, ratio)
     x = _axis(corners[:, 0], sides[:, 0], width, columns, ratio)
     image = rois[:, 0].long()
-    at_once = max(POOLED_AT_ONCE // int((y.count.sum(1) * x.count.sum(1)).max()), 1)
+    at_once = max(POOLED_AT_ONCE // int((y.counts.sum(1) * x.counts.sum(1)).max()), 1)
     for start in range(0, len(rois), at_once):
         selection = slice(start, start + at_once)
-        size = (y.count[selection, :, None] * x.count[selection, None, :]).flatten()
+        size = (y.counts[selection, :, None] * x.counts[selection, None, :]).flatten()
         begin = functional.pad(size.cumsum(0), (1, 0))
         bin_ = torch.arange(len(size), device=size.device).repeat_interleave(size)
         roi = start + bin_ // (height * width)
         bin_y, bin_x = start * height + bin_ // width, roi * width + bin_ % width
         within = torch.arange(len(bin_), device=size.device) - begin[bin_]
-        wide = x.count.flatten()[bin_x]
+        wide = x.counts.flatten()[bin_x]
         i, j = within // wide, within % wide
         pixels = (image[roi] * rows + y.first[bin_y] + i) * columns + x.first[bin_x] + j
         yield Bins(selection, pixels, y.weights[bin_y, i] * x.weights[bin_x, j], begin)

@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from saod_ray.corrupt import CORRUPTIONS, corrupt
-from saod_ray.corrupt.corrupting import STEPS
 from saod_ray.corrupt.noise import NOISES
+from saod_ray.corrupt.pipeline import STEPS
 from saod_ray.corrupt.warm import warm
 from tests.corrupt import library, pictures
 

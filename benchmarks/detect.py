@@ -22,9 +22,9 @@ from mmengine.config import Config
 from saod_ray.config import DetectorSpec
 from saod_ray.detect import adapter
 from saod_ray.detect.adapter import MmdetDetector
-from saod_ray.detect.carrying import CarryingBox
-from saod_ray.detect.configs import named
+from saod_ray.detect.configs import build_config
 from saod_ray.detect.detections import Detections
+from saod_ray.detect.logit_tracking import LogitTrackingBoxHead
 from saod_ray.detect.mmdetection import quiet
 from tests.corrupt import pictures
 
@@ -96,7 +96,7 @@ def _try(name: str, setting: Setting) -> None:
         # a head of ours carries its logits by nature: there is none without
         added = (
             ""
-            if isinstance(getattr(_stage(bare.model), "bbox_head", None), CarryingBox)
+            if isinstance(getattr(_stage(bare.model), "bbox_head", None), LogitTrackingBoxHead)
             else f"{without / cost - 1:+.1%}"
         )
         print(
@@ -107,7 +107,7 @@ def _try(name: str, setting: Setting) -> None:
 
 
 def _config(name: str, setting: Setting) -> Config:
-    config = named(name, setting.classes)
+    config = build_config(name, setting.classes)
     steps = config.test_dataloader.dataset.pipeline
     if not any(step.type == "Resize" for step in steps):  # mmdet asks for the factor that it writes
         steps.insert(1, {"type": "Resize", "scale": setting.images[0].shape[1::-1], "keep_ratio": True})
@@ -119,7 +119,7 @@ def _ours(name: str, config: Config, setting: Setting, carries: bool = True) -> 
     spec = DetectorSpec(name=name, classes=tuple(str(k) for k in range(setting.classes)), fingerprint="")
     if carries:
         return MmdetDetector(spec, config, None)
-    with patch.object(adapter, "carry"):
+    with patch.object(adapter, "track_logits"):
         return MmdetDetector(spec, config, None)
 
 

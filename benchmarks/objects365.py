@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import python, workspace
-from saod_ray.data.objects365 import AMBIGUOUS, MATCHES, OOD
+from saod_ray.data.formats.objects365 import AMBIGUOUS, MATCHES, OOD
 
 OURS = """
 import sys
 from saod_ray.config import OodSource, Part
-from saod_ray.data import objects365
-from saod_ray.data.raw import Raw
-raw = Raw(sys.argv[1], ["train.json"], lambda done, total: None)
-found = objects365.unlabelled(raw, Part("train.json", "train"), OodSource(name="near"))
-assert found.images.height == int(sys.argv[2]), found.images.height
+from saod_ray.data.formats import objects365
+from saod_ray.data.source_files import SourceFiles
+files = SourceFiles(sys.argv[1], ["train.json"], lambda done, total: None)
+manifest = objects365.READER.read_unlabelled(files, Part("train.json", "train"), OodSource(name="near"))
+assert manifest.images.height == int(sys.argv[2]), manifest.images.height
 """
 # both peers do no more than reach every annotation
 JSON_LOAD = "import json, sys; data = json.load(open(sys.argv[1])); print(len(data['annotations']))"

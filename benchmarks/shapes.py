@@ -31,7 +31,7 @@ def table() -> list[dict[str, object]]:
     built = ManifestCache(case)
     classes, nowhere = built.description().classes, Path("/nowhere")  # the package's own weights count
     rows = []
-    for entry in registry.every("shapes"):
+    for entry in registry.all_entries("shapes"):
         detector = registry.build(entry, classes, nowhere, threads=1)
         row: dict[str, object] = {"detector": entry.name}
         for source in ("val", "id"):

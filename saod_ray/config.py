@@ -46,6 +46,7 @@ CALIBRATORS: tuple[str, ...] = get_args(Calibrator)
 CONVENTIONS: tuple[str, ...] = get_args(Conventions)
 UNCERTAINTIES: tuple[str, ...] = get_args(Uncertainty)
 _USE_CASES = Path(__file__).parent / "data" / "usecases"
+_FORMATS = Path(__file__).parent / "data" / "formats"
 
 
 def _aggregate(text: str) -> str:
@@ -138,7 +139,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
-FORMATS = ("coco", "bdd100k", "inaturalist", "nuimages", "objects365", "svhn")
+FORMATS = tuple(sorted(path.stem for path in _FORMATS.glob("*.py") if not path.stem.startswith("_")))  # one per module
 
 
 def _at_least_one(names: tuple[str, ...]) -> tuple[str, ...]:

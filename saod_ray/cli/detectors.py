@@ -30,7 +30,9 @@ def detectors(use_case: str | None, weights: str | None, detectors: str | None, 
     if detectors is not None:
         entries = registry.choose(named or "shapes", detectors)
     else:
-        entries = [entry for case in ([named] if named else registry.use_cases()) for entry in registry.every(case)]
+        entries = [
+            entry for case in ([named] if named else registry.use_cases()) for entry in registry.all_entries(case)
+        ]
     states = [registry.state(entry, folder) for entry in entries]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in states], indent=1))

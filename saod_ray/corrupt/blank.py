@@ -1,4 +1,4 @@
-"""Pseudo-OOD: an image with its objects taken out (Section 4 of the paper)."""
+"""Pseudo-OOD images: objects are replaced by black boxes (Section 4 of the paper)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ Array = np.ndarray
 
 
 def blank(image: Array, boxes: Array) -> Array:
-    """A copy with every pixel that a box touches set to zero; boxes are x, y, w, h in pixels.
+    """A copy of the image in which every pixel that a box touches is zero.
+
+    `boxes` is (n, 4): x, y, width, height in pixels.
 
     >>> blank(np.ones((2, 4), np.uint8), np.array([[1.5, 0, 1, 1]])).tolist()
     [[1, 0, 0, 1], [1, 1, 1, 1]]

@@ -18,13 +18,13 @@ JPEG_SIDE = 65_500
 
 
 def contrast(image: Array, draws: None, severity: int) -> Array:
-    """Every channel drawn towards its own mean."""
+    """Move every channel towards its mean."""
     factor = CONTRAST[severity - 1]
     means = _sums(image) / (255.0 * image.shape[0] * image.shape[1])
     levels = np.arange(256)[None, :] / 255.0
     tables = (np.clip((levels - means[:, None]) * factor + means[:, None], 0, 1) * 255).astype(np.uint8)
     out = np.empty_like(image)
-    _mapped(image, tables[0], tables[1], tables[2], out)
+    _map_levels(image, tables[0], tables[1], tables[2], out)
     return out
 
 
@@ -40,7 +40,7 @@ def _sums(image: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _mapped(image: Array, red: Array, green: Array, blue: Array, out: Array) -> None:
+def _map_levels(image: Array, red: Array, green: Array, blue: Array, out: Array) -> None:
     source, target = image.reshape(-1, 3), out.reshape(-1, 3)
     for i in range(source.shape[0]):
         target[i, 0] = red[source[i, 0]]
@@ -49,7 +49,7 @@ def _mapped(image: Array, red: Array, green: Array, blue: Array, out: Array) -> 
 
 
 def pixelate(image: Array, draws: None, severity: int) -> Array:
-    """Shrunk by area and enlarged again without interpolation; never below one pixel a side."""
+    """Shrink by area averaging to at least one pixel per side, and enlarge without interpolation."""
     height, width, _ = image.shape
     rows, columns = (max(1, int(side * PIXELATE[severity - 1])) for side in (height, width))
     small = Image.fromarray(image).resize((columns, rows), Image.Resampling.BOX)
@@ -57,7 +57,7 @@ def pixelate(image: Array, draws: None, severity: int) -> Array:
 
 
 def jpeg_compression(image: Array, draws: None, severity: int) -> Array:
-    """Through Pillow's encoder at a low quality and back."""
+    """Encode as JPEG of low quality, and decode. SaodError if a side exceeds what JPEG can encode."""
     if max(image.shape) > JPEG_SIDE:
         raise SaodError(
             f"JPEG has no image over {JPEG_SIDE:,} pixels a side, and this one has the shape {image.shape}."

@@ -1,4 +1,4 @@
-"""Elastic transform: every pixel is moved by a smooth field of noise."""
+"""Elastic transform: a smooth random field displaces every pixel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELASTIC = tuple(250 * c for c in (0.05, 0.065, 0.085, 0.1, 0.12))
 
 
 class ElasticDraw(NamedTuple):
-    """Two fields of noise in [-1, 1): how far a pixel is moved across and down, before smoothing."""
+    """Two fields of noise in [-1, 1), (height, width) float32: horizontal and vertical displacement before smoothing."""
 
     across: Array
     down: Array
@@ -42,35 +42,35 @@ def _uniform_field(k0: np.uint32, k1: np.uint32, field: int, height: int, width:
 
 
 def elastic_transform(image: Array, draws: ElasticDraw, severity: int) -> Array:
-    """Every pixel read from a place beside it, by linear interpolation; the border is mirrored, last pixel and all."""
+    """Read every pixel from a displaced position by bilinear interpolation; the mirrored border repeats its last pixel."""
     height, width, _ = image.shape
-    amount = ELASTIC[severity - 1] * 0.005 * height  # of the height in both directions, as the library has it
+    amount = ELASTIC[severity - 1] * 0.005 * height  # the height counts in both directions, as in imagecorruptions
     down, across = _gaussian(0.01 * height), _gaussian(0.01 * width)
     vertical = (down * amount).astype(np.float32)
-    right, below = _smoothed(draws.across, vertical, across), _smoothed(draws.down, vertical, across)
+    right, below = _smooth(draws.across, vertical, across), _smooth(draws.down, vertical, across)
     left, top = (math.ceil(max(field.max(), -field.min())) + 1 for field in (right, below))
-    columns = _reflected(np.arange(-left, width + left + 1), width)
-    rows = _reflected(np.arange(-top, height + top + 1), height)
+    columns = _reflect(np.arange(-left, width + left + 1), width)
+    rows = _reflect(np.arange(-top, height + top + 1), height)
     out = np.empty_like(image)
-    _moved(image, right, below, columns, rows, left, top, out)
+    _displace(image, right, below, columns, rows, (left, top), out)
     return out
 
 
 def _gaussian(sigma: float) -> Array:
-    """Half of a Gaussian cut at three deviations, from the middle out, with zeros to a multiple of four taps."""
+    """Half of a Gaussian kernel cut at three standard deviations, from its centre, padded to a multiple of four taps."""
     radius = int(3 * sigma + 0.5)
     half = np.exp(-(np.arange(radius + 1) ** 2) / (2 * sigma**2))
     return np.pad(half / (2 * half.sum() - 1), (0, -radius % 4)).astype(np.float32)
 
 
-def _reflected(index: Array, size: int) -> Array:
+def _reflect(index: Array, size: int) -> Array:
     index = index % (2 * size)
     return np.minimum(index, 2 * size - 1 - index)
 
 
 @njit(cache=True, nogil=True)
-def _smoothed(field: Array, down: Array, across: Array) -> Array:
-    """Both passes a row at a time, four taps at once so that sums are loaded and stored less."""
+def _smooth(field: Array, down: Array, across: Array) -> Array:
+    """Both passes of a separable filter, row by row; four taps at a time, so that sums are loaded and stored less."""
     height, width = field.shape
     reach = across.size - 1
     out = np.empty((height, width), np.float32)
@@ -113,10 +113,14 @@ def _mirror(field: Array, y: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _moved(
-    image: Array, across: Array, down: Array, columns: Array, rows: Array, left: int, top: int, out: Array
+def _displace(
+    image: Array, across: Array, down: Array, columns: Array, rows: Array, margin: tuple[int, int], out: Array
 ) -> None:
-    """Three channels in one 64-bit number, 21 bits each, so that one product weights them all."""
+    """Read from displaced positions. Three channels share a 64-bit integer, so that one product weights them all.
+
+    `columns` and `rows` are the pixels of the image with its mirrored border, whose `margin` is (left, top).
+    """
+    left, top = margin
     height, width, _ = image.shape
     packed = np.empty((rows.size, columns.size), np.uint64)
     for y in range(rows.size):
@@ -128,7 +132,7 @@ def _moved(
             )
     flat, stride = packed.reshape(-1), columns.size
     at, right, below = np.empty(width, np.uint32), np.empty(width, np.uint32), np.empty(width, np.uint32)
-    slightly, one, low = np.uint64(32 << 42 | 32 << 21 | 32), np.uint64(8192), np.uint64(255)
+    rounding, one, low = np.uint64(32 << 42 | 32 << 21 | 32), np.uint64(8192), np.uint64(255)
     for y in range(height):
         across_row, down_row, target = across[y], down[y], out[y]
         for x in range(width):
@@ -138,14 +142,14 @@ def _moved(
             right[x], below[x] = np.int32((u - _F32(column)) * _F32(8192)), np.int32((v - _F32(row)) * _F32(8192))
         for x in range(width):
             a, b, here = np.uint64(right[x]), np.uint64(below[x]), np.uint64(at[x])
-            both = (a * b) >> np.uint64(13)
+            product = (a * b) >> np.uint64(13)
             under = here + np.uint64(stride)
             total = (
-                flat[here] * (one - a - b + both)
-                + flat[here + np.uint64(1)] * (a - both)
-                + flat[under] * (b - both)
-                + flat[under + np.uint64(1)] * both
-                + slightly
+                flat[here] * (one - a - b + product)
+                + flat[here + np.uint64(1)] * (a - product)
+                + flat[under] * (b - product)
+                + flat[under + np.uint64(1)] * product
+                + rounding
             )
             target[x, 0] = (total >> np.uint64(13)) & low
             target[x, 1] = (total >> np.uint64(34)) & low

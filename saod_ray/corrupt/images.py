@@ -1,4 +1,4 @@
-"""What counts as an image: RGB bytes, or what can be turned into them without a choice."""
+"""Which arrays are images, and their conversion to RGB."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Array = np.ndarray
 
 
 def as_rgb(array: Array) -> Array:
-    """An array of height × width × 3 bytes from grey, grey with one channel, RGB or RGBA, in 8 or 16 bits.
+    """Convert grey (one channel or none), RGB or RGBA of 8 or 16 bits to (height, width, 3) uint8.
 
-    RGB bytes come back as they are, without a copy where they allow it. The fourth channel is dropped, and of 16 bits
-    the upper eight are kept, as OpenCV does when it reads such a file.
+    Contiguous, writeable RGB bytes are returned without a copy. A fourth channel is dropped, and of 16 bits the upper
+    eight are kept, as OpenCV does when it reads such a file. SaodError for any other array.
 
     >>> as_rgb(np.array([[0, 258, 65535]], np.uint16)).tolist()
     [[[0, 0, 0], [1, 1, 1], [255, 255, 255]]]
     """
     if not isinstance(array, np.ndarray):
         raise SaodError(f"An image must be a numpy array, not a {type(array).__name__}.")
-    array = np.asarray(array)  # not a matrix, nor masked
+    array = np.asarray(array)  # a matrix or masked array becomes a plain array
     channels = 1 if array.ndim == 2 else array.shape[2] if array.ndim == 3 else 0
     if array.dtype not in (np.uint8, np.uint16) or channels not in (1, 3, 4) or 0 in array.shape:
         raise SaodError(
@@ -31,4 +31,4 @@ def as_rgb(array: Array) -> Array:
         array = (array >> 8).astype(np.uint8)
     if channels == 1:
         return np.repeat(array.reshape(*array.shape[:2], 1), 3, axis=2)
-    return np.require(array[:, :, :3], requirements=["C", "W"])  # kernels are compiled for arrays of this kind
+    return np.require(array[:, :, :3], requirements=["C", "W"])  # the kernels are compiled for such arrays

@@ -1,7 +1,7 @@
-"""The four noises. Each gives a byte a random new level that depends on its old level alone.
+"""The four kinds of noise. Each replaces a byte by a random level that depends only on its old level.
 
-So a noise is a table: the exact probabilities of the 256 new levels for each of the 256 old ones. Sampling
-it by the alias method costs the same for every noise; `level` is the library's formula for a given draw.
+So a noise is a table: the exact probability of each of the 256 new levels, for each of the 256 old ones. Sampling from
+it by the alias method takes the same time for every noise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from saod_ray.corrupt.draw import key, threefry
 Array = np.ndarray
 PEPPER, KEPT, SALT = 0, 1, 2
 _U32 = np.uint32
-_BLOCK = 2048  # words drawn at a time; they stay in the nearest cache
+_BLOCK = 2048  # words generated at a time; they fit the L1 cache
 
 
 class Noise(NamedTuple):
-    """`level(image, draws, c)` is the corrupted image; `probabilities(c)` the table of the same thing."""
+    """One kind of noise; `strengths` are the parameter c at severities 1 to 5.
+
+    `level(image, draws, c)` is the formula of imagecorruptions for given random draws, and `probabilities(c)` the
+    (256, 256) table that results from it: old level by new level.
+    """
 
     strengths: tuple[float, ...]
     level: Callable[[Array, Array, float], Array]
@@ -31,7 +35,7 @@ class Noise(NamedTuple):
 
 
 def _levels(x: Array) -> Array:
-    return (np.clip(x, 0, 1) * 255).astype(np.uint8)  # truncated, as the library does
+    return (np.clip(x, 0, 1) * 255).astype(np.uint8)  # truncated, as in imagecorruptions
 
 
 def _gaussian_level(image: Array, noise: Array, c: float) -> Array:
@@ -60,7 +64,7 @@ def _speckle_probabilities(c: float) -> Array:
 
 
 def _normal_probabilities(deviation: Array) -> Array:
-    """Level j is reached where the noise is at least (j - x) / 255."""
+    """The table of normal noise: level j is reached if the noise is at least (j - x) / 255."""
     x, j = np.arange(256)[:, None], np.arange(1, 256)[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (x - j) / 255 / deviation[:, None]
@@ -71,20 +75,20 @@ def _normal_probabilities(deviation: Array) -> Array:
 def _shot_probabilities(c: float) -> Array:
     x = np.arange(256)[:, None]
     counts = np.arange(int(c) + 1)
-    below = pdtr(counts[None, :] - 1, x / 255 * c)  # P(count < k); the last count stands for all above it too
+    below = pdtr(counts[None, :] - 1, x / 255 * c)  # P(count < k); the last count includes all larger ones
     below[:, 0] = 0
-    return _gathered(_shot_level(x, counts, c), np.diff(below, append=1.0))
+    return _sum_by_level(_shot_level(x, counts, c), np.diff(below, append=1.0))
 
 
 def _impulse_probabilities(c: float) -> Array:
     kinds = np.array([PEPPER, KEPT, SALT])
-    return _gathered(
+    return _sum_by_level(
         _impulse_level(np.arange(256)[:, None], kinds, c), np.broadcast_to([c / 2, 1 - c, c / 2], (256, 3))
     )
 
 
-def _gathered(levels: Array, weights: Array) -> Array:
-    """Sum the weights of each row's draws by the level they lead to."""
+def _sum_by_level(levels: Array, weights: Array) -> Array:
+    """Sum the weights of each row's draws by the level that they result in."""
     table = np.zeros((256, 256))
     np.add.at(table, (np.arange(256)[:, None], levels), weights)
     return table
@@ -100,9 +104,9 @@ NOISES = {
 
 @lru_cache(maxsize=20)
 def alias_table(name: str, severity: int) -> Array:
-    """One noise's sampler: a flat row of 256 entries a level, each `threshold << 8 | alias`.
+    """The alias table of a noise, flat uint32: 256 entries per old level, each `threshold << 8 | alias`.
 
-    The probabilities are rounded to multiples of 2**-32 that sum to one; from there on all is whole numbers.
+    Probabilities are rounded to multiples of 2**-32 that sum to one; the rest is integer arithmetic.
     """
     noise = NOISES[name]
     probabilities = noise.probabilities(noise.strengths[severity - 1])
@@ -117,32 +121,32 @@ def alias_table(name: str, severity: int) -> Array:
 @njit(cache=True, nogil=True)
 def _alias_row(share: Array, row: Array) -> None:
     full = 1 << 24
-    left = share.copy()
+    remaining = share.copy()
     small, large = np.empty(256, np.int64), np.empty(256, np.int64)
     smalls, larges = 0, 0
     for j in range(256):
-        row[j] = j  # its own alias: what a column that is exactly full keeps
-        if left[j] < full:
+        row[j] = j  # its own alias, which stays if the column is exactly full
+        if remaining[j] < full:
             small[smalls] = j
             smalls += 1
-        elif left[j] > full:
+        elif remaining[j] > full:
             large[larges] = j
             larges += 1
     while smalls > 0:
         smalls -= 1
         low, high = small[smalls], large[larges - 1]
-        row[low] = left[low] << 8 | high
-        left[high] -= full - left[low]
-        if left[high] <= full:
+        row[low] = remaining[low] << 8 | high
+        remaining[high] -= full - remaining[low]
+        if remaining[high] <= full:
             larges -= 1
-            if left[high] < full:
+            if remaining[high] < full:
                 small[smalls] = high
                 smalls += 1
 
 
 @njit(cache=True, nogil=True)
 def _sample(image: Array, table: Array, k0: np.uint32, k1: np.uint32, out: Array) -> None:
-    """Three short loops instead of one, so that all but the look-up itself runs in vector lanes."""
+    """Three short loops instead of one, so that all but the table look-up is vectorised."""
     word, entry = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
     for start in range(0, image.size, _BLOCK):
         threefry(k0, k1, start // 2, 0, word)
@@ -158,12 +162,12 @@ def _sample(image: Array, table: Array, k0: np.uint32, k1: np.uint32, out: Array
 
 
 def key_draw(rng: np.random.Generator, height: int, width: int, severity: int) -> tuple[np.uint32, np.uint32]:
-    """The key that a noise is expanded from while it is applied."""
+    """The key from which noise is generated while it is applied."""
     return key(rng)
 
 
-def sampled(name: str, image: Array, draws: tuple[np.uint32, np.uint32], severity: int) -> Array:
-    """The image with every byte replaced by a draw from its row of the noise's table."""
+def apply_noise(name: str, image: Array, draws: tuple[np.uint32, np.uint32], severity: int) -> Array:
+    """Replace every byte by a sample from its row of the noise's table."""
     out = np.empty_like(image)
     _sample(image.reshape(-1), alias_table(name, severity), *draws, out.reshape(-1))
     return out

@@ -1,4 +1,4 @@
-"""The photographs of frost that come with the package `imagecorruptions`, read without importing it."""
+"""The frost photographs in the package `imagecorruptions`, which is not imported."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ import numpy as np
 from saod_ray.errors import SaodError
 
 Array = np.ndarray
-NAMES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")  # a sixth is there and never drawn
-_MOST = 128 * 2**20  # bytes of resized textures kept
+NAMES = (
+    "frost1.png",
+    "frost2.png",
+    "frost3.png",
+    "frost4.jpg",
+    "frost5.jpg",
+)  # imagecorruptions has a sixth that it never draws
+_MAX_CACHE_BYTES = 128 * 2**20
 
-_kept: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
+_cache: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
 _lock = threading.Lock()
 
 
 def size_for(index: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width that a texture is enlarged to: by a tenth, or to a tenth more than covers the image."""
+    """Height and width of the resized texture: 1.1 times its own size, or 1.1 times what covers the image."""
     rows, columns = _texture(index).shape[:2]
     scale = max(1, height / rows, width / columns) * 1.1
     return math.ceil(rows * scale), math.ceil(columns * scale)
 
 
 def resized(index: int, height: int, width: int) -> Array:
-    """A texture at the size that `size_for` gives, as RGB. Callers share it and must not change it."""
+    """A texture resized to the result of `size_for`, RGB. The array is cached, shared and read-only."""
     key = (index, height, width)
     with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    # Where two threads come here at once both compute the same pixels.
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    # two threads may both compute the texture: the pixels are the same
     texture = cv2.resize(_texture(index), (width, height), interpolation=cv2.INTER_CUBIC)
     texture.flags.writeable = False
-    if texture.nbytes <= _MOST:
+    if texture.nbytes <= _MAX_CACHE_BYTES:
         with _lock:
-            _kept[key] = texture
-            while sum(each.nbytes for each in _kept.values()) > _MOST:
-                _kept.popitem(last=False)
+            _cache[key] = texture
+            while sum(image.nbytes for image in _cache.values()) > _MAX_CACHE_BYTES:
+                _cache.popitem(last=False)
     return texture
 
 

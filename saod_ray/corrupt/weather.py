@@ -16,11 +16,13 @@ Array = np.ndarray
 _F32 = np.float32
 BRIGHTNESS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FROST = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))  # weights of the image and of the frost
-FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))  # thickness, and by how much wibbles decay
+FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))  # thickness, and the decay of the wibbles
 
 
 class Snow(NamedTuple):
-    """Flakes are normal noise, enlarged, cut off below a threshold and smeared along a fall; the image is whitened."""
+    """Flakes are normal noise, enlarged, cut off below `threshold` and motion-blurred. The image is whitened:
+    `image_weight` is the share of the original.
+    """
 
     mean: float
     deviation: float
@@ -28,7 +30,7 @@ class Snow(NamedTuple):
     threshold: float
     radius: int
     sigma: float
-    kept: float
+    image_weight: float
 
 
 SNOW = (
@@ -41,35 +43,35 @@ SNOW = (
 
 
 class SnowDraw(NamedTuple):
-    """Standard normal noise for the middle of the image, which is all that is enlarged; and the angle of fall."""
+    """Standard normal noise for the centre of the image, the only part that is enlarged, and the angle of fall."""
 
     noise: Array
     angle: float
 
 
 def snow_draw(rng: np.random.Generator, height: int, width: int, severity: int) -> SnowDraw:
-    """Flakes and their angle in degrees."""
+    """Noise for the flakes, and the angle of fall in degrees."""
     zoom = SNOW[severity - 1].zoom
     angle = uniform(rng, -135, -45)
     return SnowDraw(normals(rng, math.ceil(height / zoom), math.ceil(width / zoom)), angle)
 
 
 def snow(image: Array, draws: SnowDraw, severity: int) -> Array:
-    """Whitened, with the flakes and the flakes turned by 180 degrees added."""
+    """Whiten the image, and add the flakes and a copy of them rotated by 180 degrees."""
     c = SNOW[severity - 1]
     height, width, _ = image.shape
     noise = c.mean + c.deviation * draws.noise.astype(np.float64)
-    flakes = _enlarged(noise, round(noise.shape[0] * c.zoom), round(noise.shape[1] * c.zoom), c.threshold)
+    flakes = _enlarge(noise, round(noise.shape[0] * c.zoom), round(noise.shape[1] * c.zoom), c.threshold)
     offsets, weights = streak(c.radius, c.sigma, draws.angle, *flakes.shape)
-    layer = _smeared(flakes, offsets, weights, height, width)
+    layer = _blur_flakes(flakes, offsets, weights, height, width)
     out = np.empty_like(image)
-    _snowed(image, layer, _F32(c.kept), out)
+    _add_snow(image, layer, _F32(c.image_weight), out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _enlarged(noise: Array, height: int, width: int, threshold: float) -> Array:
-    """Linear interpolation from corner to corner, in double precision: a flake must not flip at the threshold."""
+def _enlarge(noise: Array, height: int, width: int, threshold: float) -> Array:
+    """Bilinear interpolation in double precision, so that rounding does not move a flake across the threshold."""
     rows, columns = noise.shape
     out = np.empty((height, width))
     left, weight = np.empty(width, np.int64), np.empty(width)
@@ -88,7 +90,7 @@ def _enlarged(noise: Array, height: int, width: int, threshold: float) -> Array:
         for x in range(width):
             value = (1 - weight[x]) * line[left[x]] + weight[x] * line[min(left[x] + 1, columns - 1)]
             out[y, x] = min(value, 1.0) if value >= threshold else 0.0
-    # At some sizes rounding puts the last line a hair outside, where the library's interpolation is empty.
+    # at some sizes rounding puts the last line just outside, where imagecorruptions interpolates to zero
     if (width - 1) * step > columns - 1:
         out[:, width - 1] = 0
     if (height - 1) * down > rows - 1:
@@ -97,8 +99,8 @@ def _enlarged(noise: Array, height: int, width: int, threshold: float) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _smeared(flakes: Array, offsets: Array, weights: Array, height: int, width: int) -> Array:
-    """The upper left of the motion-blurred flakes, rounded to bytes in double precision; the border is repeated."""
+def _blur_flakes(flakes: Array, offsets: Array, weights: Array, height: int, width: int) -> Array:
+    """The upper left part of the motion-blurred flakes as bytes; the border is repeated."""
     rows, columns = flakes.shape
     left, right = -min(0, offsets[:, 1].min()), max(0, offsets[:, 1].max())
     framed = np.empty((rows, left + columns + right))
@@ -122,34 +124,36 @@ def _smeared(flakes: Array, offsets: Array, weights: Array, height: int, width: 
 
 
 @njit(cache=True, nogil=True)
-def _snowed(image: Array, layer: Array, kept: np.float32, out: Array) -> None:
+def _add_snow(image: Array, layer: Array, image_weight: np.float32, out: Array) -> None:
     height, width, _ = image.shape
-    rest = _F32(1) - kept
+    white_weight = _F32(1) - image_weight
     white, flakes = np.empty((width, 3), np.float32), np.empty((width, 3), np.float32)
-    turned = np.empty(width, np.uint8)
+    rotated = np.empty(width, np.uint8)
     for y in range(height):
         source, here, opposite = image[y], layer[y], layer[height - 1 - y]
         for x in range(width):
-            turned[x] = opposite[width - 1 - x]
+            rotated[x] = opposite[width - 1 - x]
         for x in range(width):
             r, g, b = _F32(source[x, 0]), _F32(source[x, 1]), _F32(source[x, 2])
             grey = (r * _F32(0.299) + g * _F32(0.587) + b * _F32(0.114)) * _F32(1.5) + _F32(127.5)
             white[x, 0], white[x, 1], white[x, 2] = grey, grey, grey
         for x in range(width):
-            both = _F32(_F32(here[x]) + _F32(turned[x]))
-            flakes[x, 0], flakes[x, 1], flakes[x, 2] = both, both, both
-        _whitened(source.reshape(-1), white.reshape(-1), flakes.reshape(-1), kept, rest, out[y].reshape(-1))
+            flake = _F32(_F32(here[x]) + _F32(rotated[x]))
+            flakes[x, 0], flakes[x, 1], flakes[x, 2] = flake, flake, flake
+        weights = image_weight, white_weight
+        _whiten(source.reshape(-1), white.reshape(-1), flakes.reshape(-1), weights, out[y].reshape(-1))
 
 
 @njit(cache=True, nogil=True)
-def _whitened(source: Array, white: Array, flakes: Array, kept: np.float32, rest: np.float32, target: Array) -> None:
+def _whiten(source: Array, white: Array, flakes: Array, weights: tuple[np.float32, np.float32], target: Array) -> None:
+    first, second = weights
     for x in range(target.size):
         value = _F32(source[x])
-        target[x] = np.uint8(np.int32(min(kept * value + rest * max(value, white[x]) + flakes[x], _F32(255))))
+        target[x] = np.uint8(np.int32(min(first * value + second * max(value, white[x]) + flakes[x], _F32(255))))
 
 
 class FrostDraw(NamedTuple):
-    """Which texture, and where the part of it begins that lies over the image."""
+    """The number of the texture, and the upper left corner of the crop that is laid over the image."""
 
     texture: int
     top: int
@@ -157,24 +161,24 @@ class FrostDraw(NamedTuple):
 
 
 def frost_draw(rng: np.random.Generator, height: int, width: int, severity: int) -> FrostDraw:
-    """A texture and a crop of it."""
+    """A random texture and a random crop of it."""
     texture = below(rng, len(textures.NAMES))
     rows, columns = textures.size_for(texture, height, width)
     return FrostDraw(texture, below(rng, rows - height), below(rng, columns - width))
 
 
 def frost(image: Array, draws: FrostDraw, severity: int) -> Array:
-    """The image and a photograph of frost, weighted."""
+    """The weighted sum of the image and a photograph of frost."""
     height, width, _ = image.shape
     texture = textures.resized(draws.texture, *textures.size_for(draws.texture, height, width))
     out = np.empty_like(image)
     first, second = FROST[severity - 1]
-    _frosted(image, texture, draws.top, draws.left, float(first), second, out)
+    _add_frost(image, texture, draws.top, draws.left, float(first), second, out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _frosted(image: Array, texture: Array, top: int, left: int, first: float, second: float, out: Array) -> None:
+def _add_frost(image: Array, texture: Array, top: int, left: int, first: float, second: float, out: Array) -> None:
     height, width, _ = image.shape
     for y in range(height):
         source, target = image[y].reshape(-1), out[y].reshape(-1)
@@ -184,18 +188,18 @@ def _frosted(image: Array, texture: Array, top: int, left: int, first: float, se
 
 
 def fog_draw(rng: np.random.Generator, height: int, width: int, severity: int) -> Array:
-    """A plasma's wibbles, from the coarsest level to the finest, each uniform over the range of int16."""
+    """The random offsets (wibbles) of a plasma fractal from the coarsest level to the finest, uniform int16."""
     side = plasma_side(height, width)
     return words(rng, side * side // 2).view(np.int16)[: side * side - 1]
 
 
 def plasma_side(height: int, width: int) -> int:
     """The power of two that covers an image."""
-    return 1 << (max(height, width, 3) - 1).bit_length()  # the library takes the channels for a side
+    return 1 << (max(height, width, 3) - 1).bit_length()  # imagecorruptions counts the channels as a side
 
 
 def fog(image: Array, wibbles: Array, severity: int) -> Array:
-    """A plasma fractal added, and the sum scaled back by the image's brightest value."""
+    """Add a plasma fractal, and scale the sum so that the brightest value stays."""
     height, width, _ = image.shape
     thickness, decay = FOG[severity - 1]
     brightest = float(image.max()) / 255
@@ -203,33 +207,37 @@ def fog(image: Array, wibbles: Array, severity: int) -> Array:
     scale = brightest / (brightest + thickness)
     out = np.empty_like(image)
     span = high - low if high > low else 1.0
-    _fogged(image, fractal, _F32(low), _F32(255 * thickness * scale / span), _F32(scale), out)
+    _add_fog(image, fractal, _F32(low), _F32(255 * thickness * scale / span), _F32(scale), out)
     return out
 
 
 def _plasma(wibbles: Array, side: int, decay: float, height: int, width: int) -> tuple[Array, float, float]:
-    """The upper left of a diamond-square fractal on a torus, and the least and greatest value of all of it."""
+    """The upper left part of a diamond-square fractal on a torus, and the minimum and maximum of all of it."""
     grid = np.zeros((1, 1), np.float32)
     wibble, points, low, high = 100.0, 1, 0.0, 0.0
     while points < side:
         size = (2 * points, 2 * points) if 2 * points < side else (height, width)
         level = wibbles[points * points - 1 : 4 * points * points - 1].reshape(3, points, points)
-        grid, low, high = _refined(grid, level, _F32(wibble * wibble / 32768), *size)
+        grid, low, high = _refine(grid, level, _F32(wibble * wibble / 32768), *size)
         points *= 2
         wibble /= decay
     return grid, low, high
 
 
 @njit(cache=True, nogil=True)
-def _refined(grid: Array, wibbles: Array, unit: np.float32, height: int, width: int) -> tuple[Array, float, float]:
-    """Twice the points a side, cropped; and the least and greatest value without the crop.
+def _refine(grid: Array, wibbles: Array, unit: np.float32, height: int, width: int) -> tuple[Array, float, float]:
+    """Double the points per side and crop; returns also the minimum and maximum before the crop.
 
-    A square's middle is the mean of its corners, then an edge's middle that of its ends and the squares beside it.
+    The centre of a square is the mean of its corners. Then the centre of an edge is the mean of its ends and of the
+    centres of the two squares that share it.
     """
     n = grid.shape[0]
     half, quarter = _F32(0.5), _F32(0.25)
     out = np.empty((height, width), np.float32)
-    middle, before = np.empty(n + 1, np.float32), np.empty(n + 1, np.float32)  # with the last square put first too
+    middle, before = (
+        np.empty(n + 1, np.float32),
+        np.empty(n + 1, np.float32),
+    )  # beginning with a copy of the last square
     edge, side, corner, under = (
         np.empty(n, np.float32),
         np.empty(n, np.float32),
@@ -257,9 +265,9 @@ def _refined(grid: Array, wibbles: Array, unit: np.float32, height: int, width: 
             down = (corner[x] + under[x]) + (middle[x] + middle[x + 1])
             side[x] = down * quarter + unit * (_F32(second[x]) + half)
         for x in range(n):
-            least, most = min(corner[x], middle[x + 1]), max(corner[x], middle[x + 1])
-            low[x] = min(low[x], min(least, min(edge[x], side[x])))
-            high[x] = max(high[x], max(most, max(edge[x], side[x])))
+            smaller, larger = min(corner[x], middle[x + 1]), max(corner[x], middle[x + 1])
+            low[x] = min(low[x], min(smaller, min(edge[x], side[x])))
+            high[x] = max(high[x], max(larger, max(edge[x], side[x])))
         if 2 * row < height:
             _interleave(corner, edge, out[2 * row])
         if 2 * row + 1 < height:
@@ -277,7 +285,7 @@ def _interleave(even: Array, odd: Array, out: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _fogged(image: Array, fractal: Array, low: np.float32, fog: np.float32, scale: np.float32, out: Array) -> None:
+def _add_fog(image: Array, fractal: Array, low: np.float32, fog: np.float32, scale: np.float32, out: Array) -> None:
     height, width, _ = image.shape
     thick = np.empty((width, 3), np.float32)
     for y in range(height):
@@ -291,26 +299,26 @@ def _fogged(image: Array, fractal: Array, low: np.float32, fog: np.float32, scal
 
 
 def brightness(image: Array, draws: None, severity: int) -> Array:
-    """The value of HSV raised: all three channels grow by the factor that the largest grows by."""
+    """Raise the value in HSV: all three channels are multiplied by the factor of the largest."""
     level = np.arange(256) / 255
     raised = np.minimum(level + BRIGHTNESS[severity - 1], 1)
     factor = np.divide(raised, level, out=np.zeros(256), where=level > 0).astype(np.float32)
     out = np.empty_like(image)
-    _brightened(image, factor, _F32(raised[0] * 255), out)
+    _brighten(image, factor, _F32(raised[0] * 255), out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _brightened(image: Array, factor: Array, black: np.float32, out: Array) -> None:
-    """Black has no largest channel to grow by: it turns grey."""
+def _brighten(image: Array, factor: Array, black: np.float32, out: Array) -> None:
+    """Multiply channels by the factor of the largest one; black becomes grey."""
     height, width, _ = image.shape
     by, more = np.empty((width, 3), np.float32), np.empty((width, 3), np.float32)
     for y in range(height):
         pixels = image[y]
         for x in range(width):
-            most = max(pixels[x, 0], max(pixels[x, 1], pixels[x, 2]))
-            by[x, 0], by[x, 1], by[x, 2] = factor[most], factor[most], factor[most]
-            grey = black if most == 0 else _F32(0)
+            largest = max(pixels[x, 0], max(pixels[x, 1], pixels[x, 2]))
+            by[x, 0], by[x, 1], by[x, 2] = factor[largest], factor[largest], factor[largest]
+            grey = black if largest == 0 else _F32(0)
             more[x, 0], more[x, 1], more[x, 2] = grey, grey, grey
         source, target, factors, greys = pixels.reshape(-1), out[y].reshape(-1), by.reshape(-1), more.reshape(-1)
         for x in range(3 * width):

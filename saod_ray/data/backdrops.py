@@ -1,4 +1,4 @@
-"""What lies behind the objects of a scene: textured grounds, and whole scenes of other kinds."""
+"""Backgrounds of the scenes of `shapes`: textures behind objects, and complete OOD scenes without objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Texture = Callable[[Rng, int, int], Array]
 
 
 def colour(hue: float, saturation: float, value: float) -> Array:
-    """RGB in 0..255 of a hue in turns, a saturation and a value in 0..1."""
+    """RGB in 0..255, (3,) float32, from hue (in turns), saturation and value in 0..1."""
     wheel = np.abs((hue + np.array([0.0, 2 / 3, 1 / 3])) % 1 * 6 - 3) - 1
     return (255 * value * (1 - saturation + saturation * np.clip(wheel, 0, 1))).astype(np.float32)
 
@@ -25,7 +25,7 @@ def any_colour(rng: Rng, saturation: tuple[float, float], value: tuple[float, fl
 
 
 def cloud(rng: Rng, height: int, width: int, tall: float, wide: float | None = None) -> Array:
-    """Smooth noise in about 0..1 with features of `tall` by `wide` pixels."""
+    """Smooth noise in about 0..1, (height, width) float32, with features of `tall` by `wide` pixels."""
     rows, columns = int(height / tall) + 2, int(width / (wide or tall)) + 2
     return cv2.resize(rng.random((rows, columns), np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
 
@@ -45,25 +45,25 @@ def axes(rng: Rng, height: int, width: int) -> tuple[Array, Array]:
 
 
 def between_colours(t: Array, first: Array, second: Array) -> Array:
-    """The image that goes from the one colour (0) to the other (1)."""
+    """Interpolate between two colours: a map `t` of 0..1 becomes an image (height, width, 3) float32."""
     t = t.astype(np.float32, copy=False)
     return cv2.merge([a + t * (b - a) for a, b in zip(first, second, strict=True)])
 
 
-def tripled(values: Array) -> Array:
-    """A map as an image of three equal channels; far quicker than to broadcast it along them."""
+def to_rgb(values: Array) -> Array:
+    """A map (height, width) as an image of three equal channels; much faster than broadcasting."""
     return cv2.merge([values] * 3) if values.size else np.empty((*values.shape, 3), values.dtype)
 
 
 def lines(shape: tuple[int, int], strokes: list[Array], thickness: float) -> Array:
-    """Anti-aliased polylines as a map of 0..1; the strokes are in pixels."""
-    drawn = np.zeros(shape, np.uint8)
+    """Anti-aliased polylines as a map of 0..1; `strokes` are arrays (n, 2) of x and y in pixels."""
+    canvas = np.zeros(shape, np.uint8)
     fixed = [np.rint(s * 16).astype(np.int32) for s in strokes]
-    cv2.polylines(drawn, fixed, False, 255, max(1, round(thickness)), cv2.LINE_AA, 4)
-    return drawn.astype(np.float32) / 255
+    cv2.polylines(canvas, fixed, False, 255, max(1, round(thickness)), cv2.LINE_AA, 4)
+    return canvas.astype(np.float32) / 255
 
 
-# Grounds of train, val and ood-kinds: maps of about 0..1, to be put between two colours.
+# Textures of train, val and ood-kinds: maps of about 0..1, later interpolated between two colours.
 
 
 def plaster(rng: Rng, height: int, width: int) -> Array:
@@ -78,11 +78,11 @@ def planks(rng: Rng, height: int, width: int) -> Array:
     tone = rng.random(int(rows[-1]) + 1, np.float32)[rows.astype(int)][:, None]
     joint = (rows % 1 < 2 / board)[:, None]
     t = 0.4 * tone + 0.5 * cloud(rng, height, width, 3, 50) + 0.15 * cloud(rng, height, width, 2, 12)
-    return _either_way(rng, np.where(joint, 1.3, t), height, width)
+    return _rotate_at_random(rng, np.where(joint, 1.3, t), height, width)
 
 
-def _either_way(rng: Rng, t: Array, height: int, width: int) -> Array:
-    """Turned by a quarter half of the time, and stretched to the size again."""
+def _rotate_at_random(rng: Rng, t: Array, height: int, width: int) -> Array:
+    """Half of the time rotated by 90 degrees and resized to the original size."""
     if rng.random() < 0.5:
         return t.astype(np.float32)
     return cv2.resize(t.T.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
@@ -122,7 +122,7 @@ def concrete(rng: Rng, height: int, width: int) -> Array:
     return t - 0.4 * lines((height, width), cracks, 1)
 
 
-# Grounds of id.
+# Textures of id.
 
 
 def marble(rng: Rng, height: int, width: int) -> Array:
@@ -133,7 +133,7 @@ def marble(rng: Rng, height: int, width: int) -> Array:
 
 
 def weave(rng: Rng, height: int, width: int) -> Array:
-    """Wickerwork: strands that go over and under each other."""
+    """Wickerwork: strands that pass over and under each other."""
     along, across = axes(rng, height, width)
     pitch = np.float32(np.pi / rng.uniform(6, 11))
     over = np.sin(along * pitch) * np.sin(across * pitch) > 0
@@ -149,7 +149,7 @@ def ripples(rng: Rng, height: int, width: int) -> Array:
 
 
 def gravel(rng: Rng, height: int, width: int) -> Array:
-    """Small stones of several sizes, all far smaller than any object."""
+    """Small stones of several sizes, all much smaller than any object."""
     t = cloud(rng, height, width, rng.uniform(4, 7)) + 0.5 * cloud(rng, height, width, 2)
     return 0.8 * np.clip(2.5 * (t - 0.45), 0, 1) + 0.25 * cloud(rng, height, width, 40)
 
@@ -161,7 +161,7 @@ def paving(rng: Rng, height: int, width: int) -> Array:
 
 
 def voronoi(rng: Rng, height: int, width: int, cell: float) -> tuple[Array, Array]:
-    """The cell that each pixel is in, and a map of the seams between cells."""
+    """The number of each pixel's cell, and a map of the seams between cells."""
     free = np.full((height, width), 255, np.uint8)
     seeds = max(2, int(height * width / cell**2))
     free[rng.integers(0, height, seeds), rng.integers(0, width, seeds)] = 0
@@ -176,7 +176,7 @@ GROUNDS: tuple[Texture, ...] = (plaster, planks, bricks, meadow, fabric, concret
 OTHER_GROUNDS: tuple[Texture, ...] = (marble, weave, ripples, gravel, paving)
 
 
-# Whole scenes without any object of a class: RGB.
+# Complete scenes without objects of any class: RGB images.
 
 
 def maze(rng: Rng, height: int, width: int) -> Array:
@@ -194,16 +194,16 @@ def maze(rng: Rng, height: int, width: int) -> Array:
 
 
 def tissue(rng: Rng, height: int, width: int) -> Array:
-    """Cells side by side, of one hue, under a microscope."""
+    """Adjacent cells of one hue, as under a microscope."""
     cell, seam = voronoi(rng, height, width, rng.uniform(11, 26))
     hue, tone = rng.random(), rng.random(cell.max() + 1, np.float32)[cell]
     inside = between_colours(tone, colour(hue, 0.25, 0.95), colour(hue + rng.uniform(0.05, 0.2), 0.5, 0.75))
     shade = 1 - 0.6 * np.clip(seam, 0, 1) + 0.2 * (cloud(rng, height, width, 4) - 0.5)
-    return inside * tripled(shade)
+    return inside * to_rgb(shade)
 
 
 def fields(rng: Rng, height: int, width: int) -> Array:
-    """Farmland from the air: ploughed, in rows of several directions."""
+    """Farmland from the air, ploughed in several directions."""
     plot, seam = voronoi(rng, height, width, rng.uniform(50, 90))
     count = plot.max() + 1
     turn = rng.uniform(0, np.pi, count)
@@ -212,7 +212,7 @@ def fields(rng: Rng, height: int, width: int) -> Array:
     row = np.sin(x * pitch[0, plot] + y * pitch[1, plot])
     crops = np.stack([colour(h, s, v) for h, s, v in rng.uniform((0.08, 0.3, 0.35), (0.35, 0.7, 0.8), (count, 3))])
     shade = 1 + 0.15 * row + 0.3 * (fractal(rng, height, width, 30) - 0.5) - 0.4 * seam
-    return crops[plot] * tripled(shade)
+    return crops[plot] * to_rgb(shade)
 
 
 def hills(rng: Rng, height: int, width: int) -> Array:
@@ -223,15 +223,15 @@ def hills(rng: Rng, height: int, width: int) -> Array:
     y = np.arange(height, dtype=np.float32)[:, None]
     for k in range(count):
         top = height * (0.25 + 0.7 * k / count) - (fractal(rng, 2, width, 50)[:1] - 0.5) * height * 0.35
-        cover = tripled(np.clip(y - top, 0, 1))
+        cover = to_rgb(np.clip(y - top, 0, 1))
         near = (k + 1) / count
-        ground = colour(hue, 0.15 + 0.5 * near, 0.85 - 0.5 * near) * tripled(0.8 + 0.4 * cloud(rng, height, width, 5))
+        ground = colour(hue, 0.15 + 0.5 * near, 0.85 - 0.5 * near) * to_rgb(0.8 + 0.4 * cloud(rng, height, width, 5))
         sky = sky + cover * (ground - sky)
     return sky
 
 
 def page(rng: Rng, height: int, width: int) -> Array:
-    """A printed page, out of focus enough that its words are grey bars, a little askew."""
+    """A printed page, slightly rotated and so blurred that its words are grey bars."""
     ink = np.zeros((height, width), np.uint8)
     pitch, margin = int(rng.integers(7, 14)), int(rng.integers(8, 30))
     for top in range(pitch, height - pitch, pitch):
@@ -252,12 +252,12 @@ def streets(rng: Rng, height: int, width: int) -> Array:
     patches = fractal(rng, height, width, 70)
     for level, tint in ((0.62, colour(0.3, 0.35, 0.85)), (0.38, colour(0.57, 0.4, 0.9))):
         cover = np.clip((patches - level) * (40 if level > 0.5 else -40), 0, 1)
-        image = image + tripled(cover) * (tint - image)
+        image = image + to_rgb(cover) * (tint - image)
     turn, reach = rng.uniform(0, np.pi), height + width
     for spacing, thickness, tint in ((24, 3, colour(0, 0, 1)), (90, 6, colour(rng.uniform(0, 0.15), 0.5, 0.95))):
         roads = [_road(rng, turn + k % 2 * np.pi / 2, reach) for k in range(reach // spacing)]
         for extra, shade in ((2, tint * 0.7), (0, tint)):
-            cover = tripled(lines((height, width), roads, thickness + extra))
+            cover = to_rgb(lines((height, width), roads, thickness + extra))
             image = image + cover * (shade - image)
     return image
 
@@ -270,18 +270,18 @@ def _road(rng: Rng, turn: float, reach: int) -> Array:
 
 
 def contours(rng: Rng, height: int, width: int) -> Array:
-    """A relief map: tinted steps of height with lines between."""
+    """A relief map: tinted height levels with contour lines."""
     relief = fractal(rng, height, width, rng.uniform(50, 90)) * rng.uniform(8, 18)
     step = np.floor(relief)
     line = np.clip(1 - (relief - step) * 5, 0, 1)
     low, high = any_colour(rng, (0.2, 0.6), (0.5, 0.8)), any_colour(rng, (0.05, 0.4), (0.8, 1))
-    return between_colours(step / step.max(), low, high) * tripled(1 - 0.5 * line)
+    return between_colours(step / step.max(), low, high) * to_rgb(1 - 0.5 * line)
 
 
 OTHER_SCENES: tuple[Texture, ...] = (maze, tissue, fields, hills, page, streets, contours)
 
 
-# Digits of seven segments, as strokes in a box of 1 by 1.6, y down: nothing in them is round, so that none is a ring.
+# Seven-segment digits as strokes in a box of 1 by 1.6, y down. Nothing in them is round, so that none is a ring.
 
 DIGITS: tuple[list[Array], ...] = (
     [points((0, 0), (1, 0), (1, 1.6), (0, 1.6), (0, 0))],
@@ -298,10 +298,10 @@ DIGITS: tuple[list[Array], ...] = (
 
 
 def digits(rng: Rng, height: int, width: int) -> Array:
-    """A house number of one to four digits, faint, flat and out of focus, or nothing but its wall."""
+    """A house number of one to four digits, faint, flat and blurred, or only a wall."""
     wall = any_colour(rng, (0, 0.3), (0.2, 0.95))
     image = between_colours(fractal(rng, height, width, 80), wall, wall * rng.uniform(0.6, 1.1))
-    image = image * tripled(0.9 + 0.2 * cloud(rng, height, width, rng.uniform(1.5, 12), rng.uniform(1.5, 60)))
+    image = image * to_rgb(0.9 + 0.2 * cloud(rng, height, width, rng.uniform(1.5, 12), rng.uniform(1.5, 60)))
     count = int(rng.choice(5, p=[0.3, 0.1, 0.25, 0.25, 0.1]))
     if count == 0:
         return image
@@ -309,12 +309,12 @@ def digits(rng: Rng, height: int, width: int) -> Array:
     pitch = tall / 1.6 * 1.35
     left, top = (width - pitch * count) * rng.random() + pitch * 0.13, (height - tall) * rng.random()
     lean, climb = rng.uniform(-0.25, 0.25), rng.uniform(-0.1, 0.1)
-    chosen = rng.integers(0, 10, count)
+    selected = rng.integers(0, 10, count)
     strokes = [
         (s + s[:, ::-1] * [lean, climb]) * tall / 1.6 + [left + k * pitch, top]
-        for k, digit in enumerate(chosen)
+        for k, digit in enumerate(selected)
         for s in DIGITS[digit]
     ]
-    cover = tripled(lines((height, width), strokes, tall * rng.uniform(0.06, 0.12)))
+    cover = to_rgb(lines((height, width), strokes, tall * rng.uniform(0.06, 0.12)))
     paint = wall + (np.float32(0 if wall.mean() > 120 else 255) - wall) * np.float32(rng.uniform(0.25, 0.6))
     return cv2.GaussianBlur(image + cover * (paint - image), (0, 0), rng.uniform(1, 3))

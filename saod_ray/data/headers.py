@@ -1,7 +1,8 @@
-"""The formats that image files may have, and the size that a file's header says.
+"""The supported image formats, and image sizes from file headers.
 
-Only raster formats that need no other program are known. `exact_size` reads headers that every decoder reads alike; any
-other header is left to the decoder that also reads the pixels.
+Only raster formats that are decoded without another program are supported. `exact_size` reads headers that all decoders
+read alike; any other header is left to the decoder that also reads the pixels. To support another format, add its
+signature to `SIGNATURES` and, if its header is simple, a function to `exact_size`.
 """
 
 from __future__ import annotations
@@ -20,51 +21,51 @@ SIGNATURES = {
     b"GIF87a": "GIF",
     b"GIF89a": "GIF",
 }
-FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF")  # as Pillow calls them
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF")  # by Pillow's names
 _PNM = re.compile(rb"P[1-6][ \t\r\n#]")
-# one separator, no comments: here no two decoders disagree
+# single separators and no comments: all decoders read these headers alike
 _PLAIN_PNM = re.compile(rb"P(?:[14]|[2356](?=\s\d+\s\d+\s\d{1,5}\s))[ \t\r\n](\d{1,7})[ \t\r\n](\d{1,7})[ \t\r\n]")
 _NO_LENGTH = {0x01, *range(0xD0, 0xD9)}  # JPEG markers without content
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers of a frame, which has the size
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers of frame headers, which contain the size
 
 
-def kind_of(data: bytes) -> str | None:
-    """The format by a file's first bytes (16 are enough); None for any that is not read here.
+def image_format(data: bytes) -> str | None:
+    """The format of a file from its first bytes (16 are enough); None if it is not supported.
 
-    >>> kind_of(b"P6 1 1 255 abc"), kind_of(b"%!PS-Adobe-3.0 EPSF-3.0")
+    >>> image_format(b"P6 1 1 255 abc"), image_format(b"%!PS-Adobe-3.0 EPSF-3.0")
     ('PPM', None)
     """
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WEBP"
     if _PNM.match(data):
         return "PPM"
-    return next((kind for mark, kind in SIGNATURES.items() if data.startswith(mark)), None)
+    return next((format for signature, format in SIGNATURES.items() if data.startswith(signature)), None)
 
 
-def exact_size(data: bytes, kind: str) -> tuple[int, int] | None:
-    """Width and height, or None where decoders may read the header in different ways."""
+def exact_size(data: bytes, format: str) -> tuple[int, int] | None:
+    """Width and height in pixels, or None if decoders could read the header in different ways."""
     readers = {"JPEG": _jpeg, "PNG": _png, "BMP": _bmp, "TIFF": _tiff, "PPM": _pnm, "WEBP": _webp}
     try:
-        return readers[kind](data) if kind in readers else None
-    except (struct.error, IndexError):  # it ends too early
+        return readers[format](data) if format in readers else None
+    except (struct.error, IndexError):  # the file ends too early
         return None
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
     """The size of the only frame before the first scan."""
-    sizes, place = [], 2
-    while (place := data.find(b"\xff", place)) >= 0:
-        marker = data[place + 1]
+    sizes, position = [], 2
+    while (position := data.find(b"\xff", position)) >= 0:
+        marker = data[position + 1]
         if marker in (0x00, 0xFF) or marker in _NO_LENGTH:
-            place += 1 if marker == 0xFF else 2
+            position += 1 if marker == 0xFF else 2
             continue
         if marker in (0xD9, 0xDA):
             break
-        (length,) = struct.unpack_from(">H", data, place + 2)
+        (length,) = struct.unpack_from(">H", data, position + 2)
         if marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, place + 5)
+            height, width = struct.unpack_from(">HH", data, position + 5)
             sizes.append((width, height))
-        place += 2 + max(length, 2)
+        position += 2 + max(length, 2)
     return sizes[0] if len(sizes) == 1 else None
 
 
@@ -83,20 +84,20 @@ def _bmp(data: bytes) -> tuple[int, int] | None:
 
 
 def _tiff(data: bytes) -> tuple[int, int] | None:
-    """The size of the first picture, whose tags stand there once; BigTIFF is left to Pillow."""
+    """The size of the first image, if its tags occur once; BigTIFF is left to Pillow."""
     order = "<" if data[:2] == b"II" else ">"
     if data[2:4] not in (b"*\0", b"\0*"):
         return None
-    (place,) = struct.unpack_from(f"{order}I", data, 4)
-    (count,) = struct.unpack_from(f"{order}H", data, place)
-    sizes: dict[int, list[int]] = {256: [], 257: [], 322: [], 323: []}  # width, height, those of a tile
+    (position,) = struct.unpack_from(f"{order}I", data, 4)
+    (count,) = struct.unpack_from(f"{order}H", data, position)
+    sizes: dict[int, list[int]] = {256: [], 257: [], 322: [], 323: []}  # width and height of the image, and of a tile
     for number in range(count):
-        at = place + 2 + 12 * number
-        tag, kind, values = struct.unpack_from(f"{order}HHI", data, at)
+        at = position + 2 + 12 * number
+        tag, data_type, count_of_values = struct.unpack_from(f"{order}HHI", data, at)
         if tag in sizes:
-            if kind not in (3, 4) or values != 1:
+            if data_type not in (3, 4) or count_of_values != 1:
                 return None
-            sizes[tag] += struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", data, at + 8)
+            sizes[tag] += struct.unpack_from(f"{order}{'H' if data_type == 3 else 'I'}", data, at + 8)
     if [len(sizes[256]), len(sizes[257])] != [1, 1] or max(len(sizes[322]), len(sizes[323])) > 1:
         return None
     return max(sizes[256] + sizes[322]), max(sizes[257] + sizes[323])

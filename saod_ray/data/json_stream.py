@@ -1,7 +1,7 @@
-"""Reading JSON files of any size in blocks of bounded memory: a list of objects, or an object of such lists.
+"""Reads JSON files of any size in bounded memory. A file is a list of objects, or an object of such lists.
 
-A byte scanner finds where elements end and turns the separators between them into newlines; what comes out are
-blocks of newline-delimited JSON for a real parser.
+A byte scanner finds where elements end and replaces the commas between them by newlines. The result is blocks of
+newline-delimited JSON, which a parser then decodes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from numba import njit
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 
-BLOCK = 8 << 20
-LONGEST_ELEMENT = 64 << 20
-# what may stand next outside of an element
+BLOCK = 8 << 20  # bytes read at a time
+MAX_ELEMENT = 64 << 20  # bytes
+# what the scanner expects outside of an element
 BEGIN, FIRST, SEPARATOR, ELEMENT, END = range(5)
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _KEY = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -32,12 +32,14 @@ _KEY = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 @njit(cache=True, nogil=True)
 def scan(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, int, int]:
-    """Walk over a list in place; returns (end of the last whole element, where it stopped, position of a mistake or -1).
+    """Scan a list from `start`, replacing separators in `data` (uint8) in place.
 
-    `state` is depth, in a string, after a backslash, what may stand next; it carries over to the next call.
+    Returns the end of the last complete element, the position at which scanning stopped, and the position of a syntax
+    error or -1. `state` is (nesting depth, inside a string, after a backslash, what is expected next), int64; it is
+    updated for the next call.
     """
     depth, in_string, escaped, expected = state
-    whole, mistake = 0, -1
+    complete, mistake = 0, -1
     i = start
     while i < data.size and expected != END:
         c = data[i]
@@ -59,7 +61,7 @@ def scan(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, int, int
                 depth -= 1
                 if depth == 1:
                     expected = SEPARATOR
-                    whole = i + 1
+                    complete = i + 1
         elif c == 123 and (expected == FIRST or expected == ELEMENT):
             depth = 2
         elif c == 44 and expected == SEPARATOR:  # comma
@@ -75,12 +77,15 @@ def scan(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, int, int
             break
         i += 1
     state[0], state[1], state[2], state[3] = depth, in_string, escaped, expected
-    return whole, i, mistake
+    return complete, i, mistake
 
 
 @njit(cache=True, nogil=True)
 def skip(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, bool]:
-    """Walk over a value of any kind; returns (where it stopped, whether the value is over). A state as in `scan`."""
+    """Scan over a value of any type. Returns where scanning stopped and whether the value ended there.
+
+    `state` is that of `scan`.
+    """
     depth, in_string, escaped, _ = state
     i = start
     while i < data.size:
@@ -92,7 +97,7 @@ def skip(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, bool]:
                 escaped = 1
             elif c == 34:
                 in_string = 0
-        elif depth == 0 and (c == 44 or c == 125):  # a comma or } that is not the value's
+        elif depth == 0 and (c == 44 or c == 125):  # the comma or } after the value
             return i, True
         elif c == 34:
             in_string = 1
@@ -106,46 +111,52 @@ def skip(data: np.ndarray, start: int, state: np.ndarray) -> tuple[int, bool]:
 
 
 class JsonFile:
-    """A JSON file that is read once; `sha256` is of its bytes once all are read. `what` names it in errors."""
+    """A JSON file that is read once, from beginning to end; gzip if its name ends in .gz.
 
-    def __init__(self, file: Any, size: int, name: str, what: str, progress: Callable[[int, int], None]) -> None:
+    `description` says in errors what the file should be, and `progress` is called with the bytes read and the file's
+    size. All methods raise SaodError if the file is malformed or incomplete.
+    """
+
+    def __init__(self, file: Any, size: int, name: str, description: str, progress: Callable[[int, int], None]) -> None:
         self.name = name
-        self._what = what
+        self._description = description
         self._digest = hashlib.sha256()
-        self._pieces = self._unpacked(_Hashed(file, self._digest), size, progress)
+        self._pieces = self._decompress(_HashingReader(file, self._digest), size, progress)
         self._buffer = bytearray()
         self._consumed = 0  # bytes before the buffer
 
     @classmethod
     @contextmanager
-    def at(cls, path: Path, what: str, progress: Callable[[int, int], None] | None = None) -> Iterator[JsonFile]:
-        """A file on disk."""
+    def from_path(
+        cls, path: Path, description: str, progress: Callable[[int, int], None] | None = None
+    ) -> Iterator[JsonFile]:
+        """Open a file on disk."""
         with path.open("rb") as file:
-            yield cls(file, path.stat().st_size, str(path), what, progress or _silent)
+            yield cls(file, path.stat().st_size, str(path), description, progress or _ignore_progress)
 
     @classmethod
     @contextmanager
-    def of(
-        cls, folder: Folder, name: str, what: str, progress: Callable[[int, int], None] | None = None
+    def from_folder(
+        cls, folder: Folder, name: str, description: str, progress: Callable[[int, int], None] | None = None
     ) -> Iterator[JsonFile]:
-        """A file below a folder or URI."""
+        """Open a file below a folder or URI."""
         with folder.stream(name) as (file, size):
-            yield cls(file, size, folder.display_path(name), what, progress or _silent)
+            yield cls(file, size, folder.display_path(name), description, progress or _ignore_progress)
 
     @property
     def sha256(self) -> str:
-        """The digest of the file's bytes."""
+        """The digest of the bytes read so far: of the whole file after the last block."""
         return self._digest.hexdigest()
 
     def blocks(self) -> Iterator[bytes]:
-        """The file is a list of objects: blocks of whole elements, one a line."""
+        """The elements of a file that is a list of objects, in blocks with one element per line."""
         if self._peek() not in (b"[", b""):
-            raise SaodError(f"{self.name} is not {self._what}: it must begin with '['; check the file.")
+            raise SaodError(f"{self.name} is not {self._description}: it must begin with '['; check the file.")
         yield from self._list()
-        self._end()
+        self._expect_end()
 
-    def lists(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        """The file is an object: blocks of the lists that have these keys, in the file's order."""
+    def lists(self, keys: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        """The lists with these keys in a file that is an object, as (key, block), in the file's order."""
         self._expect(b"{")
         first = True
         while self._peek() != b"}":
@@ -154,78 +165,80 @@ class JsonFile:
                 self._peek()
             key, first = self._key(), False
             self._expect(b":")
-            if key in wanted:
+            if key in keys:
                 self._peek()
-                yield key, b""  # an empty list is there too
+                yield key, b""  # so that an empty list is reported too
                 for block in self._list():
                     yield key, block
             else:
                 self._skip()
         self._expect(b"}")
-        self._end()
+        self._expect_end()
 
     def _list(self) -> Iterator[bytes]:
         state = np.array([0, 0, 0, BEGIN], np.int64)
         at = 0
         while True:
-            whole, at, mistake = scan(np.frombuffer(self._buffer, np.uint8), at, state)
+            complete, at, mistake = scan(np.frombuffer(self._buffer, np.uint8), at, state)
             if mistake >= 0:
                 raise self._malformed(mistake)
-            if whole:
-                yield bytes(self._buffer[:whole])
-            self._drop(whole)
-            at -= whole
+            if complete:
+                yield bytes(self._buffer[:complete])
+            self._drop(complete)
+            at -= complete
             if state[3] == END:
                 self._drop(at)
                 return
-            if len(self._buffer) > LONGEST_ELEMENT:
-                raise SaodError(f"{self.name} is not {self._what}: one element is over 64 MB long.")
-            self._need()
+            if len(self._buffer) > MAX_ELEMENT:
+                raise SaodError(
+                    f"{self.name} is not {self._description}: one element is over 64 MB long; check the file."
+                )
+            self._fill_or_fail()
 
     def _skip(self) -> None:
         state = np.zeros(4, np.int64)
-        over = False
-        while not over:
-            at, over = skip(np.frombuffer(self._buffer, np.uint8), 0, state)
+        is_over = False
+        while not is_over:
+            at, is_over = skip(np.frombuffer(self._buffer, np.uint8), 0, state)
             self._drop(at)
-            if not over:
-                self._need()
+            if not is_over:
+                self._fill_or_fail()
 
     def _key(self) -> str:
         while not (match := _KEY.match(self._buffer)):
-            if not self._buffer.startswith(b'"') or len(self._buffer) > LONGEST_ELEMENT:
+            if not self._buffer.startswith(b'"') or len(self._buffer) > MAX_ELEMENT:
                 raise self._malformed(0)
-            self._need()
+            self._fill_or_fail()
         try:
             key = json.loads(match[0])
         except ValueError:
             raise self._malformed(0) from None
         length = match.end()
-        del match  # it holds the buffer
+        del match  # while it exists, the buffer cannot be resized
         self._drop(length)
         return str(key)
 
     def _expect(self, token: bytes) -> None:
-        found = self._peek()
-        if not found:
-            raise self._cut()
-        if found != token:
+        byte = self._peek()
+        if not byte:
+            raise self._truncated()
+        if byte != token:
             raise self._malformed(0)
         self._drop(1)
 
     def _peek(self) -> bytes:
-        """The next byte that is not space, at which the buffer then begins; empty at the end of the file."""
+        """The next byte that is not white space, which the buffer then begins with; empty at the end of the file."""
         while True:
             match = _SPACE.match(self._buffer)
             length = match.end() if match else 0
-            del match  # it holds the buffer
+            del match  # while it exists, the buffer cannot be resized
             self._drop(length)
             if self._buffer:
                 return bytes(self._buffer[:1])
             if not self._fill():
                 return b""
 
-    def _end(self) -> None:
+    def _expect_end(self) -> None:
         if self._peek():
             raise self._malformed(0)
 
@@ -233,16 +246,16 @@ class JsonFile:
         del self._buffer[:count]
         self._consumed += count
 
-    def _need(self) -> None:
+    def _fill_or_fail(self) -> None:
         if not self._fill():
-            raise self._cut()
+            raise self._truncated()
 
     def _fill(self) -> bool:
         piece = next(self._pieces, b"")
         self._buffer += piece
         return bool(piece)
 
-    def _unpacked(self, file: Any, size: int, progress: Callable[[int, int], None]) -> Iterator[bytes]:
+    def _decompress(self, file: Any, size: int, progress: Callable[[int, int], None]) -> Iterator[bytes]:
         stream = gzip.GzipFile(fileobj=file) if self.name.lower().endswith(".gz") else file
         try:
             piece = stream.read(BLOCK).removeprefix(b"\xef\xbb\xbf")  # a byte order mark
@@ -251,25 +264,27 @@ class JsonFile:
                 yield piece
                 piece = stream.read(BLOCK)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise SaodError(f"{self.name} is not a whole gzip file ({error}): fetch or write it again.") from None
+            raise SaodError(f"{self.name} is not a complete gzip file ({error}): fetch or write it again.") from error
 
     def _malformed(self, position: int) -> SaodError:
-        where = self._consumed + position
-        return SaodError(f"{self.name} is not {self._what}: byte {where:,} is a mistake; mend or write it again.")
+        offset = self._consumed + position
+        return SaodError(
+            f"{self.name} is not {self._description}: syntax error at byte {offset:,}; fix it, or write it again."
+        )
 
-    def _cut(self) -> SaodError:
+    def _truncated(self) -> SaodError:
         length = self._consumed + len(self._buffer)
         return SaodError(
-            f"{self.name} ends in the middle after {length:,} bytes: it was cut off, fetch or write it again."
+            f"{self.name} ends in the middle after {length:,} bytes: it was cut off; fetch or write it again."
         )
 
 
-def _silent(done: int, total: int) -> None:
-    """No progress is shown."""
+def _ignore_progress(done: int, total: int) -> None:
+    """Show nothing."""
 
 
-class _Hashed:
-    """A file that is hashed and counted while it is read."""
+class _HashingReader:
+    """A file whose bytes are hashed and counted while they are read."""
 
     def __init__(self, file: Any, digest: hashlib._Hash) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""The kinds of object that a scene may hold: their outlines and marks, in units of their own."""
+"""The kinds of object in the scenes of `shapes`: functions that draw outlines and marks, in arbitrary units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mark:
-    """A polygon painted on an object, in its own colour or the accent colour, made darker or lighter by `tone`."""
+    """A polygon painted on an object, in its base or accent colour; `tone` multiplies the brightness."""
 
     points: Array
     tone: float = 1.0
@@ -24,25 +24,28 @@ class Mark:
 
 @dataclass(frozen=True)
 class Shape:
-    """Contours filled even-odd (x right, y down, any scale), the marks on them and how far they bulge."""
+    """Contours filled by the even-odd rule, the marks on them, and how far they bulge.
+
+    A contour is (n, 2) float64: x to the right and y down, at any scale.
+    """
 
     outline: list[Array]
     marks: list[Mark]
     relief: float
-    tilt: float = np.pi  # it may be turned by up to this much from upright
+    tilt: float = np.pi  # radians by which it may be rotated from upright
 
 
 Kind = Callable[[Rng, float], Shape]
 
 
 def between(rng: Rng, low: float, high: float, spread: float = 1.0) -> float:
-    """A uniform draw from an interval that `spread` stretches about its middle."""
+    """A uniform sample from an interval that `spread` stretches about its centre."""
     half = (high - low) / 2
     return (low + high) / 2 + half * spread * rng.uniform(-1, 1)
 
 
 def pick(rng: Rng, choices: Sequence[T]) -> T:
-    """One of them, each as likely."""
+    """One of the choices, all equally likely."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -51,8 +54,8 @@ def points(*pairs: tuple[float, float]) -> Array:
     return np.array(pairs, np.float64)
 
 
-def turned(contour: Array, angle: float) -> Array:
-    """The contour turned clockwise about the origin, without BLAS, whose sums may differ between machines."""
+def rotate(contour: Array, angle: float) -> Array:
+    """Rotate a contour clockwise about the origin, in radians; without BLAS, whose sums differ between machines."""
     x, y = contour[:, 0], contour[:, 1]
     return np.stack([x * np.cos(angle) - y * np.sin(angle), x * np.sin(angle) + y * np.cos(angle)], axis=1)
 
@@ -64,12 +67,12 @@ def arc(start: float, stop: float, count: int, rx: float = 0.5, ry: float = 0.5)
 
 
 def circle(rx: float = 0.5, ry: float = 0.5) -> Array:
-    """A whole ellipse about the origin."""
+    """An ellipse about the origin."""
     return arc(0, 2 * np.pi, 49, rx, ry)[:-1]
 
 
 def ribbon(spine: Array, width: Array | float) -> Array:
-    """The outline of a band along a line, of a width that may change on the way."""
+    """The outline of a band along a line; `width` is a number, or one per point of the line."""
     along = np.gradient(spine, axis=0)
     across = np.stack([-along[:, 1], along[:, 0]], axis=1) / np.hypot(along[:, 0], along[:, 1])[:, None]
     half = across * np.broadcast_to(np.asarray(width) / 2, len(spine))[:, None]
@@ -124,7 +127,7 @@ def cone(rng: Rng, spread: float) -> Shape:
 
 
 def ring(rng: Rng, spread: float) -> Shape:
-    """A torus seen from above or aslant, plain or with the bands of a life buoy."""
+    """A torus seen from above or at an angle, plain or with the bands of a life buoy."""
     squash = between(rng, 0.65, 1.0, spread) if spread == 1 else between(rng, 0.55, 1.0)
     hole = between(rng, 0.26, 0.34, spread)
     marks = []
@@ -136,7 +139,7 @@ def ring(rng: Rng, spread: float) -> Shape:
 
 
 def star(rng: Rng, spread: float) -> Shape:
-    """Five points with a lit and a dark half each, some with a smaller star on them."""
+    """A five-pointed star whose points have a light and a dark half; some have a smaller star on them."""
     turn = -np.pi / 2 + np.arange(10) * np.pi / 5
     radius = np.where(np.arange(10) % 2 == 0, 0.5, 0.5 * between(rng, 0.42, 0.52, spread))
     corners = np.stack([np.cos(turn), np.sin(turn)], axis=1) * radius[:, None]
@@ -147,10 +150,10 @@ def star(rng: Rng, spread: float) -> Shape:
 
 
 def cross(rng: Rng, spread: float) -> Shape:
-    """Two bars of one width."""
+    """Two crossed bars of the same width."""
     t = between(rng, 0.12, 0.17, spread)
     arm = points((-t, -t), (-t, -0.5), (t, -0.5), (t, -t))
-    arms = [turned(arm, quarter * np.pi / 2) for quarter in range(4)]
+    arms = [rotate(arm, quarter * np.pi / 2) for quarter in range(4)]
     centre = Mark(points((-t, -t), (t, -t), (t, t), (-t, t)), 0.75, accent=bool(rng.random() < 0.5))
     return Shape([np.concatenate(arms)], [centre], relief=0.5)
 
@@ -173,7 +176,7 @@ def heart(rng: Rng, spread: float) -> Shape:
 
 
 def gear(rng: Rng, spread: float) -> Shape:
-    """A cog wheel without a hole, so that it is no ring: a square hub instead."""
+    """A cog wheel with a square hub instead of a hole, so that it is not a ring."""
     teeth = int(rng.integers(7, 11))
     turn = np.arange(4 * teeth) * np.pi / (2 * teeth)
     radius = np.where(np.arange(4 * teeth) % 4 < 2, 0.5, between(rng, 0.36, 0.4, spread))
@@ -211,7 +214,7 @@ def leaf(rng: Rng, spread: float) -> Shape:
 
 
 def blob(rng: Rng, spread: float) -> Shape:
-    """A lump, longish and lobed so that nobody takes it for a ball."""
+    """A lump, elongated and lobed so that it does not look like a ball."""
     t = np.linspace(0, 2 * np.pi, 41)[:-1]
     radius = 1 + 0.22 * np.sin(2 * t + rng.uniform(0, 6)) + 0.2 * np.sin(3 * t + rng.uniform(0, 6))
     radius += 0.1 * np.sin(5 * t + rng.uniform(0, 6))
@@ -226,7 +229,7 @@ def splinter(rng: Rng, spread: float) -> Shape:
 
 
 def squiggle(rng: Rng, spread: float) -> Shape:
-    """A piece of cable lying in waves."""
+    """A wavy piece of cable."""
     t = np.linspace(0, 1, 41)
     wave = between(rng, 0.06, 0.16, spread) * np.sin(between(rng, 5, 14) * t + rng.uniform(0, 6))
     return Shape([ribbon(np.stack([t, wave], axis=1), between(rng, 0.04, 0.07))], [], relief=1.0)

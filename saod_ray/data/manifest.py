@@ -31,13 +31,12 @@ OBJECTS = {
     "crowd": pl.Boolean,
 }
 
-
-FARTHEST = 1e9  # of a coordinate, in pixels
+MAX_COORDINATE = 1e9  # pixels; what is beyond is a mistake in the file
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The images of a source in file order, and its objects in file order."""
+    """The images and objects of a source, both in file order; columns as in `IMAGES` and `OBJECTS`."""
 
     images: pl.DataFrame
     objects: pl.DataFrame
@@ -45,13 +44,13 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Classes:
-    """The use case's classes, by rising category id unless it names them in another order."""
+    """The use case's classes in label order: by rising category id, unless the use case names another order."""
 
     names: tuple[str, ...]
     category_ids: tuple[int, ...]
 
     def label_of(self) -> dict[int, int]:
-        """Category id → label."""
+        """The label of each category id."""
         return {category: label for label, category in enumerate(self.category_ids)}
 
 
@@ -62,9 +61,9 @@ def image_table(
     widths: Sequence[int | None] | None = None,
     heights: Sequence[int | None] | None = None,
 ) -> pl.DataFrame:
-    """Images of one source by their ids there; file names get the prefix.
+    """The images of one source. `prefix` is put before file names, and `ids` become both image and source ids.
 
-    This is the only place that takes names from annotations. One that leads out of the data's root is refused.
+    Image names from annotations enter here and nowhere else. SaodError for a name that leads out of the data root.
     """
     for name in (prefix, *names):
         if not is_plain(name):
@@ -87,11 +86,15 @@ def object_table(
     image_ids: Sequence[int],
     labels: Sequence[int],
     boxes: Sequence[Sequence[float]] | np.ndarray,
+    *,
     areas: Sequence[float] | None = None,
     crowd: Sequence[bool] | None = None,
     ids: Sequence[int] | None = None,
 ) -> pl.DataFrame:
-    """Objects with boxes of x, y, w, h; without areas of their own these are the boxes'."""
+    """Objects with `boxes` of shape (n, 4): x, y, width, height in pixels.
+
+    By default areas are those of the boxes, no object is a crowd, and ids count from 0.
+    """
     count = len(labels)
     box = np.asarray(boxes, np.float64).reshape(count, 4)
     columns = {
@@ -105,32 +108,43 @@ def object_table(
     return pl.DataFrame(columns, schema=OBJECTS)
 
 
-def sane(boxes: Sequence[Sequence[float]] | np.ndarray, file: str) -> np.ndarray:
-    """Boxes of a published file: a size below 0 becomes 0 and matches nothing; what no image can hold is refused."""
-    found = np.asarray(boxes, np.float64).reshape(-1, 4)
-    wrong = ~(np.abs(found) <= FARTHEST).all(axis=1)
+def empty_object_table() -> pl.DataFrame:
+    """No objects, as in a manifest of OOD images."""
+    return pl.DataFrame(schema=OBJECTS)
+
+
+def clean_boxes(boxes: Sequence[Sequence[float]] | np.ndarray, location: str) -> np.ndarray:
+    """The boxes (x, y, width, height) of a published file as (n, 4) float64, with negative sizes set to 0.
+
+    A box of size 0 matches nothing. SaodError if a coordinate is not finite or exceeds `MAX_COORDINATE`.
+    """
+    array = np.asarray(boxes, np.float64).reshape(-1, 4)
+    wrong = ~(np.abs(array) <= MAX_COORDINATE).all(axis=1)
     if wrong.any():
-        raise SaodError(f"{file} has the box {found[wrong][0].tolist()}: mend or remove it, or fetch the file again.")
-    return np.column_stack([found[:, :2], np.maximum(found[:, 2:], 0)])
+        raise SaodError(
+            f"{location} has the box {array[wrong][0].tolist()}: fix or remove it, or fetch the file again."
+        )
+    return np.column_stack([array[:, :2], np.maximum(array[:, 2:], 0)])
 
 
-def first(manifest: Manifest, count: int) -> Manifest:
-    """The first images and their objects."""
+def first_images(manifest: Manifest, count: int) -> Manifest:
+    """The first `count` images and their objects."""
     images = manifest.images.head(count)
-    kept = images.select("image_id")
-    return Manifest(images, manifest.objects.join(kept, on="image_id", how="semi", maintain_order="left"))
+    ids = images.select("image_id")
+    return Manifest(images, manifest.objects.join(ids, on="image_id", how="semi", maintain_order="left"))
 
 
-def joined(parts: Sequence[Manifest]) -> Manifest:
-    """Manifests one after the other, images and objects numbered anew from 0 in this order."""
+def concat_manifests(parts: Sequence[Manifest]) -> Manifest:
+    """Concatenate manifests; images and objects are renumbered from 0."""
     images, objects = [], []
-    before = 0
+    start = 0
     for part in parts:
-        count = part.images.height
-        number = part.images.select("image_id", number=pl.int_range(before, before + count, dtype=pl.Int64))
+        stop = start + part.images.height
+        number = part.images.select("image_id", number=pl.int_range(start, stop, dtype=pl.Int64))
         images.append(part.images.with_columns(image_id=number["number"], source_id=number["number"]))
         numbered = part.objects.join(number, on="image_id", how="inner", maintain_order="left")
         objects.append(numbered.with_columns(image_id="number").drop("number").sort("image_id", maintain_order=True))
-        before += count
-    together = pl.concat(objects)
-    return Manifest(pl.concat(images), together.with_columns(object_id=pl.int_range(together.height, dtype=pl.Int64)))
+        start = stop
+    all_objects = pl.concat(objects)
+    object_ids = pl.int_range(all_objects.height, dtype=pl.Int64)
+    return Manifest(pl.concat(images), all_objects.with_columns(object_id=object_ids))

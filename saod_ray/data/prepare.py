@@ -52,24 +52,24 @@ def prepare(options: PrepareOptions, requests: Sequence[ImageRequest], severity:
 
 
 def failed_image(request: ImageRequest, severity: int, seed: int, error: str) -> PreparedImage:
-    """An image without pixels, and why."""
-    return PreparedImage(request.image_id, None, _draw(request, severity, seed), error)
+    """A prepared image without pixels, with the reason."""
+    return PreparedImage(request.image_id, None, _draw_corruption(request, severity, seed), error)
 
 
-def _draw(request: ImageRequest, severity: int, seed: int) -> str | None:
-    """The corruption of an image, where there is one."""
+def _draw_corruption(request: ImageRequest, severity: int, seed: int) -> str | None:
+    """The name of the image's corruption; None at severity 0."""
     if not severity:
         return None
-    from saod_ray.corrupt import draw  # slow to import, and half of the splits do without
+    from saod_ray.corrupt import draw  # slow to import, and not every split needs it
 
     return draw(seed, request.image_id, severity)
 
 
 def _prepare_image(folder: Folder, request: ImageRequest, severity: int, options: PrepareOptions) -> PreparedImage:
     image_id, name, boxes = request
-    corruption = _draw(request, severity, options.seed)
+    corruption = _draw_corruption(request, severity, options.seed)
     try:
-        pixels = decode(_read(folder, name, options), name, options.max_pixels)
+        pixels = decode(_read_with_retries(folder, name, options), name, options.max_pixels)
         if boxes is not None:
             from saod_ray.corrupt import blank
 
@@ -83,13 +83,13 @@ def _prepare_image(folder: Folder, request: ImageRequest, severity: int, options
     except SaodError as error:
         message = str(error).replace(folder.display_path(name), name)  # the same row wherever the data folder is
         return PreparedImage(image_id, None, corruption, " ".join(message.split()))
-    except Exception as error:  # whatever decoding or corrupting raises is about this image
+    except Exception as error:  # whatever decoding or corruption raises concerns this image alone
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         return PreparedImage(image_id, None, corruption, f"{name} cannot be prepared ({reason}).")
     return PreparedImage(image_id, pixels, corruption)
 
 
-def _read(folder: Folder, name: str, options: PrepareOptions) -> bytes:
+def _read_with_retries(folder: Folder, name: str, options: PrepareOptions) -> bytes:
     for attempt in range(READ_ATTEMPTS):
         try:
             if options.is_any_path:

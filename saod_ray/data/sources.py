@@ -1,23 +1,25 @@
-"""From a use case's sources to manifests: which module reads a format, and how its parts become one table."""
+"""From a use case's sources to manifests: the files of a source become one table of images and one of objects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
 
 import polars as pl
 
 from saod_ray.config import OodSource, Part, Source, UseCase
-from saod_ray.data.coco import refuse_twice
-from saod_ray.data.manifest import IMAGES, Classes, Manifest, first, joined, object_table
-from saod_ray.data.raw import Progress, Raw
+from saod_ray.data.formats import FormatReader, reader_for
+from saod_ray.data.manifest import IMAGES, Classes, Manifest, empty_object_table, first_images
+from saod_ray.data.source_files import Progress, SourceFiles
 from saod_ray.errors import SaodError
 
 
 @dataclass(frozen=True)
 class Sources:
-    """A use case's classes, the manifests of train (where asked for), val, id and ood, digests of its inputs, and remarks."""
+    """What a use case's annotation files contain.
+
+    `manifests` has val, id and ood, and train if it was asked for and could be read. `digests` are the SHA-256 of the
+    benchmark's inputs by name, and `remarks` are sentences for the user.
+    """
 
     classes: Classes
     manifests: dict[str, Manifest]
@@ -26,96 +28,90 @@ class Sources:
 
 
 def inputs(source: Source) -> list[str]:
-    """The files (and, ending in a slash, folders) whose content decides the source's manifest."""
-    return [name for part in source.parts for name in _reader(source).inputs(part)]
+    """The files (and folders, whose names end in a slash) whose content determines the source's manifest."""
+    return [name for part in source.parts for name in reader_for(source).inputs(part)]
 
 
 def all_inputs(case: UseCase, train: bool = False) -> list[str]:
-    """The inputs of every source, one that several read as often; train's only where asked for."""
-    return [name for key, each in case.sources().items() if key != "train" or train for name in inputs(each)]
+    """The inputs of every source, with those of train only on request. Shared inputs are repeated."""
+    sources = (source for name, source in case.sources().items() if name != "train" or train)
+    return [name for source in sources for name in inputs(source)]
 
 
 def read(case: UseCase, train: bool = False, progress: Progress | None = None) -> Sources:
-    """Parse everything the use case names; the benchmark does without train, so that it may fail."""
-    raw = Raw(case.root, all_inputs(case, train), progress)
-    classes, val = _annotated(raw, case, case.splits.val, None)
-    manifests = {"val": val, "id": _annotated(raw, case, case.splits.id, classes)[1], "ood": _ood(raw, case)}
-    digests = {name: raw.digests[name] for name in all_inputs(case)}
+    """Parse all annotations of a use case.
+
+    With `train` also those of train: if they cannot be read, that is a remark and no error, as the benchmark does not
+    need them.
+    """
+    files = SourceFiles(case.root, all_inputs(case, train), progress)
+    classes, val = _read_annotated(files, case, case.splits.val, None)
+    manifests = {
+        "val": val,
+        "id": _read_annotated(files, case, case.splits.id, classes)[1],
+        "ood": _read_ood(files, case),
+    }
+    digests = {name: files.digests[name] for name in all_inputs(case)}
     remarks = []
     if train and case.splits.train is not None:
         try:
-            manifests["train"] = _annotated(raw, case, case.splits.train, classes)[1]
+            manifests["train"] = _read_annotated(files, case, case.splits.train, classes)[1]
         except SaodError as error:
             remarks.append(f"train cannot be used for training yet: {error}")
     return Sources(classes, manifests, digests, remarks)
 
 
 def read_training(case: UseCase, progress: Progress | None = None) -> tuple[Classes, dict[str, Manifest]]:
-    """What a training needs, and nothing else: the classes, and the manifests of train and val."""
+    """The classes, and the manifests of train and val: all that a training needs."""
     if case.splits.train is None:
         raise SaodError(f"The use case '{case.name}' has no `splits.train`: add it to its file to train on it.")
-    raw = Raw(case.root, [name for source in (case.splits.val, case.splits.train) for name in inputs(source)], progress)
-    if case.made_by and not all(raw.stamp(name) for name in inputs(case.splits.train)):
+    names = [name for source in (case.splits.val, case.splits.train) for name in inputs(source)]
+    files = SourceFiles(case.root, names, progress)
+    if case.made_by and not all(files.stamp(name) for name in inputs(case.splits.train)):
         raise SaodError(f"'{case.name}' is not drawn below {case.root} yet: run `{case.command('build')}`.")
-    classes, val = _annotated(raw, case, case.splits.val, None)
-    return classes, {"train": _annotated(raw, case, case.splits.train, classes)[1], "val": val}
+    classes, val = _read_annotated(files, case, case.splits.val, None)
+    return classes, {"train": _read_annotated(files, case, case.splits.train, classes)[1], "val": val}
 
 
-def _annotated(raw: Raw, case: UseCase, source: Source, classes: Classes | None) -> tuple[Classes, Manifest]:
-    reader = _reader(source)
-    if not hasattr(reader, "annotated"):
-        raise SaodError(f"The format '{source.format}' has images without objects: use it for `splits.ood` only.")
+def _read_annotated(
+    files: SourceFiles, case: UseCase, source: Source, classes: Classes | None
+) -> tuple[Classes, Manifest]:
+    """The manifest of an annotated source; `classes` are None for val, which determines them."""
+    reader = reader_for(source)
     parts = []
     for part in source.parts:
-        classes, manifest = reader.annotated(raw, part, classes, case.classes)
-        parts.append(_limited(raw, source, part, manifest))
+        classes, manifest = reader.read_annotated(files, part, classes, case.classes)
+        parts.append(_apply_limit(files, reader, part, manifest))
     assert classes is not None
-    return classes, _together(source, parts)
+    return classes, reader.combine(source, parts)
 
 
-def _limited(raw: Raw, source: Source, part: Part, manifest: Manifest) -> Manifest:
-    if source.format != "coco" and not manifest.images.height:
-        place = raw.folder.display_path(part.annotations)
-        raise SaodError(f"No image of {place} qualifies: check that it is the right file.")
-    return first(manifest, part.limit) if part.limit else manifest
+def _apply_limit(files: SourceFiles, reader: FormatReader, part: Part, manifest: Manifest) -> Manifest:
+    if reader.selects_images and not manifest.images.height:
+        location = files.folder.display_path(part.annotations)
+        raise SaodError(f"No image of {location} qualifies: check that it is the right file.")
+    return first_images(manifest, part.limit) if part.limit else manifest
 
 
-def _together(source: Source, parts: list[Manifest]) -> Manifest:
-    """The parts of a source. Images of COCO files are known by their ids, which must be unique among the files."""
-    if source.format != "coco" or not source.annotations:
-        return joined(parts)
-    images = pl.concat([part.images for part in parts])
-    refuse_twice("image id", images["image_id"], " and ".join(source.annotations))
-    return Manifest(images, pl.concat([part.objects for part in parts]))
+def _read_ood(files: SourceFiles, case: UseCase) -> Manifest:
+    """All OOD subsets in one table.
 
-
-def _ood(raw: Raw, case: UseCase) -> Manifest:
-    """All OOD subsets in one table. Ids of COCO files stay where they are unique; else images are numbered anew.
-
-    Formats whose images have no id of their own, or one that the published annotation file replaced, are known by
-    their number in the whole table.
+    If all subsets have ids of their own and these are unique together, images keep them. Otherwise images are
+    numbered from 0 over the whole table.
     """
-    tables = [pl.DataFrame(schema=IMAGES).with_columns(own=pl.lit(True))]
+    tables = [pl.DataFrame(schema=IMAGES).with_columns(has_own_id=pl.lit(True))]
     for source in case.splits.ood:
-        images = _unlabelled(raw, source)
-        tables.append(images.with_columns(subset=pl.lit(source.name), own=pl.lit(source.format == "coco")))
+        has_own_id = pl.lit(reader_for(source).keeps_source_ids)
+        tables.append(_read_unlabelled(files, source).with_columns(subset=pl.lit(source.name), has_own_id=has_own_id))
     images = pl.concat(tables).with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64))
-    if not images["own"].all() or images["image_id"].n_unique() < images.height:
-        images = images.with_columns(image_id="number", source_id=pl.when("own").then("source_id").otherwise("number"))
-    return Manifest(images.drop("own", "number"), object_table([], [], []))
+    if not images["has_own_id"].all() or images["image_id"].n_unique() < images.height:
+        source_id = pl.when("has_own_id").then("source_id").otherwise("number")
+        images = images.with_columns(image_id="number", source_id=source_id)
+    return Manifest(images.drop("has_own_id", "number"), empty_object_table())
 
 
-def _unlabelled(raw: Raw, source: OodSource) -> pl.DataFrame:
-    reader = _reader(source)
-    if not hasattr(reader, "unlabelled"):
-        raise SaodError(
-            f"The format '{source.format}' has objects: use it for `splits.val` or `splits.id`, not for ood."
-        )
-    parts = [_limited(raw, source, part, reader.unlabelled(raw, part, source)) for part in source.parts]
-    return _together(source, parts).images
-
-
-def _reader(source: Source) -> ModuleType:
-    """The module that reads a format."""
-    name = source.format if source.annotations else "folder"
-    return import_module(f"saod_ray.data.{name}")
+def _read_unlabelled(files: SourceFiles, source: OodSource) -> pl.DataFrame:
+    """The images of one OOD subset."""
+    reader = reader_for(source)
+    parts = [_apply_limit(files, reader, part, reader.read_unlabelled(files, part, source)) for part in source.parts]
+    return reader.combine(source, parts).images

@@ -1,1 +1,1 @@
-"""Detectors: what turns a batch of images into detections with uncertainties."""
+"""Detectors: the protocol, backends, models, fingerprints, and the registry that finds and builds them by name."""

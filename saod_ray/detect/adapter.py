@@ -1,4 +1,4 @@
-"""mmdet models behind the detector protocol."""
+"""Detectors from mmdet models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from saod_ray.config import DetectorSpec
 from saod_ray.detect import uncertainty
 from saod_ray.detect.backends import batches
-from saod_ray.detect.carrying import carry
 from saod_ray.detect.checkpoints import load
 from saod_ray.detect.detections import Detections
+from saod_ray.detect.logit_tracking import track_logits
 from saod_ray.detect.mmdetection import quiet
 from saod_ray.errors import SaodError
 
@@ -29,16 +29,16 @@ from mmdet.datasets.transforms import Resize  # isort: skip
 from mmdet.registry import MODELS, TRANSFORMS  # isort: skip
 from mmdet.utils import get_test_pipeline_cfg  # isort: skip
 
-BATCH = 2  # as published
+BATCH = 2  # as in the paper
+# mmdet's name of a field → its name in `Detections`, except logits, which become uncertainties
 COLUMNS = {"labels": "label", "bboxes": "box", "scores": "score", "logits": "logits", "variance": "variance"}
 
 
 class MmdetDetector:
-    """A model from a config, with a checkpoint's weights or (for trying it out) random ones.
+    """A model from a config, with the weights of a checkpoint, or random ones if it is None.
 
-    `threads` is how many CPU threads PyTorch and OpenCV may use in this process; None leaves them as they are. `half`
-    computes the features in 16 bits: scores and uncertainties then differ from those in float32, which is what figures
-    are published in.
+    `threads` is the number of CPU threads of PyTorch and OpenCV in this process; None does not change it. `half` computes
+    features in 16 bits: scores and uncertainties then differ from those in float32, which published results use.
     """
 
     def __init__(
@@ -57,68 +57,71 @@ class MmdetDetector:
             cv2.setNumThreads(threads)
         self.spec = spec
         self._device = torch.device(device)
-        self.model = self._built(deepcopy(config), checkpoint)  # building a Deformable DETR changes it
+        self.model = self._build_model(deepcopy(config), checkpoint)  # building a Deformable DETR changes its config
         if half:
-            self.model.extract_feat = _in_half(self.model.extract_feat, self._device)
-        self._prepare = Compose([{"type": "mmdet.LoadImageFromNDArray"}, *_steps(config)])
+            self.model.extract_feat = _autocast(self.model.extract_feat, self._device)
+        self._prepare = Compose([{"type": "mmdet.LoadImageFromNDArray"}, *_preparation_steps(config)])
         self.batch_size = batch_size
 
-    def _built(self, config: Config, checkpoint: Path | None) -> Any:
-        config.model.data_preprocessor.non_blocking = True  # what is sent is pinned
+    def _build_model(self, config: Config, checkpoint: Path | None) -> Any:
+        config.model.data_preprocessor.non_blocking = True  # as inputs are in pinned memory
         with quiet():
             model = MODELS.build(config.model)
             if checkpoint is None:
                 model.init_weights()
         if checkpoint is not None:
             load(model, checkpoint)
-        carry(model)
-        if self._device.type == "cpu":  # convolutions take 4 to 40 % less time there
+        track_logits(model)
+        if self._device.type == "cpu":  # where it makes convolutions 4 to 40 % faster
             model.to(memory_format=torch.channels_last)
         return model.eval().to(self._device)
 
     def detect(self, images: list[np.ndarray]) -> list[Detections]:
-        """The detections of RGB or grey images; those of one size share a batch, so that none is padded."""
-        _refuse_other(images)
-        found: dict[int, Detections] = {}
-        for numbers in batches(images, self.batch_size):
-            found.update(zip(numbers, self._detect([images[k] for k in numbers]), strict=True))
-        return [found[k] for k in range(len(images))]
+        """The detections of RGB or grey images, uint8, in their order.
 
-    def _detect(self, images: list[np.ndarray]) -> list[Detections]:
-        # a config that resizes nothing leaves the factor out, and mmdet asks for it
+        Only images of the same size share a batch, so that none is padded. SaodError for arrays that are not images.
+        """
+        _check_images(images)
+        results: dict[int, Detections] = {}
+        for indices in batches(images, self.batch_size):
+            results.update(zip(indices, self._detect_batch([images[k] for k in indices]), strict=True))
+        return [results[k] for k in range(len(images))]
+
+    def _detect_batch(self, images: list[np.ndarray]) -> list[Detections]:
+        # mmdet needs a scale factor even if the config does not resize
         items = [self._prepare({"img": _bgr(image), "img_id": 0, "scale_factor": (1.0, 1.0)}) for image in images]
         inputs = [item["inputs"] for item in items]
         if self._device.type == "cuda":
-            inputs = [each.pin_memory() for each in inputs]
-        with torch.inference_mode(), _same_everywhere():
+            inputs = [tensor.pin_memory() for tensor in inputs]
+        with torch.inference_mode(), _deterministic_convolutions():
             samples = self.model.test_step({"inputs": inputs, "data_samples": [item["data_samples"] for item in items]})
-        return self._converted([sample.pred_instances for sample in samples])
+        return self._to_detections([sample.pred_instances for sample in samples])
 
     @torch.inference_mode()
-    def _converted(self, found: list[Any]) -> list[Detections]:
-        columns = self._columns(found)
-        # one table, so that a GPU is waited for once a batch; float32 keeps every label
+    def _to_detections(self, instances: list[Any]) -> list[Detections]:
+        columns = self._columns(instances)
+        # one table, so that each batch waits for the GPU once; float32 represents every label exactly
         table = torch.cat([column.float() for column in columns.values()], dim=1).cpu().numpy()
         right = np.cumsum([column.shape[1] for column in columns.values()])
-        below = np.cumsum([len(each) for each in found])
-        rows = np.split(table, below[:-1])
-        return [_detections(dict(zip(columns, np.hsplit(some, right[:-1]), strict=True))) for some in rows]
+        bottom = np.cumsum([len(image) for image in instances])
+        tables = np.split(table, bottom[:-1])
+        return [_detections(dict(zip(columns, np.hsplit(rows, right[:-1]), strict=True))) for rows in tables]
 
-    def _columns(self, found: list[Any]) -> dict[str, Tensor]:
-        """What detections have, by its name in `Detections`: matrices with the images one below the other."""
-        names = {name: ours for name, ours in COLUMNS.items() if name in found[0]}
-        columns = {ours: torch.cat([each[name] for each in found]) for name, ours in names.items()}
+    def _columns(self, instances: list[Any]) -> dict[str, Tensor]:
+        """The fields of `Detections` as matrices, with one row per detection of the whole batch."""
+        names = {name: column for name, column in COLUMNS.items() if name in instances[0]}
+        columns = {column: torch.cat([image[name] for image in instances]) for name, column in names.items()}
         logits = columns.pop("logits", None)
         if logits is not None:
-            is_sigmoid = logits.shape[1] == len(self.spec.classes)  # a softmax has background too
-            kinds = uncertainty.SIGMOID if is_sigmoid else uncertainty.SOFTMAX
-            columns |= {name: kind(logits.float()) for name, kind in kinds.items()}
+            is_sigmoid = logits.shape[1] == len(self.spec.classes)  # a softmax has a background column too
+            functions = uncertainty.SIGMOID if is_sigmoid else uncertainty.SOFTMAX
+            columns |= {name: function(logits.float()) for name, function in functions.items()}
         return {name: column if column.dim() == 2 else column[:, None] for name, column in columns.items()}
 
 
 @TRANSFORMS.register_module()
 class ResizeToPixels(Resize):
-    """mmdet's Resize, but a side that rounds to nothing (of 1 by 4000 pixels, say) becomes one pixel."""
+    """mmdet's Resize, except that a side that rounds to 0 (as for 1 by 4000 pixels) becomes one pixel."""
 
     def _resize_img(self, results: dict[str, Any]) -> None:
         if self.keep_ratio:
@@ -133,51 +136,51 @@ class ResizeToPixels(Resize):
         results["keep_ratio"] = self.keep_ratio
 
 
-def _steps(config: Config) -> list[Any]:
-    """How a config prepares an image once it is read."""
+def _preparation_steps(config: Config) -> list[Any]:
+    """The steps of a config's test pipeline after reading the image."""
     steps = [step for step in get_test_pipeline_cfg(config) if step["type"] != "LoadAnnotations"]
     return [{**step, "type": "ResizeToPixels"} if step["type"] == "Resize" else step for step in steps[1:]]
 
 
-def _refuse_other(images: list[np.ndarray]) -> None:
+def _check_images(images: list[np.ndarray]) -> None:
     for k, image in enumerate(images):
         if not isinstance(image, np.ndarray):
-            given = f"a {type(image).__name__}"
+            actual = f"a {type(image).__name__}"
         elif image.dtype != np.uint8 or image.size == 0 or image.shape[2:] not in ((), (1,), (3,)) or image.ndim < 2:
-            given = f"{image.dtype} of shape {image.shape}"
+            actual = f"{image.dtype} of shape {image.shape}"
         else:
             continue
         raise SaodError(
             f"A detector takes RGB or grey images, uint8 arrays of shape (height, width, 3) or (height, width), but "
-            f"number {k} of {len(images)} is {given}: convert it, as PIL's `image.convert('RGB')` does."
+            f"number {k} of {len(images)} is {actual}: convert it, as PIL's `image.convert('RGB')` does."
         )
 
 
 def _bgr(image: np.ndarray) -> np.ndarray:
-    """As mmdet reads images; its preprocessor turns them into what the model wants."""
+    """BGR, as mmdet reads images; its preprocessor converts them to what the model expects."""
     return cv2.cvtColor(image, cv2.COLOR_RGB2BGR if image.shape[2:] == (3,) else cv2.COLOR_GRAY2BGR)
 
 
 @contextmanager
-def _same_everywhere() -> Iterator[None]:
-    """Convolutions of a GPU with all bits of float32, by an algorithm that gives the same result every time."""
+def _deterministic_convolutions() -> Iterator[None]:
+    """On a GPU, compute convolutions in full float32 precision and with a deterministic algorithm."""
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
         yield
 
 
-def _in_half(features: Callable[..., Iterable[Tensor]], device: torch.device) -> Callable[..., tuple[Tensor, ...]]:
-    """The heads stay in float32: mmdet would round anchors and boxes to whole pixels."""
+def _autocast(extract: Callable[..., Iterable[Tensor]], device: torch.device) -> Callable[..., tuple[Tensor, ...]]:
+    """Extract features in 16 bits. Heads stay in float32, as mmdet would round anchors and boxes to whole pixels."""
 
-    def computed(*args: Any) -> tuple[Tensor, ...]:
+    def extract_in_half(*args: Any) -> tuple[Tensor, ...]:
         with torch.autocast(device.type):
-            found = features(*args)
-        return tuple(level.float() for level in found)
+            features = extract(*args)
+        return tuple(level.float() for level in features)
 
-    return computed
+    return extract_in_half
 
 
 def _detections(columns: dict[str, np.ndarray]) -> Detections:
-    # copies: a part of the table would keep all of it in memory
+    # copies, as a view would keep the whole table in memory
     matrices = {name: columns.pop(name).copy() for name in ("box", "variance") if name in columns}
     label = columns.pop("label")[:, 0].astype(np.int16)
     return Detections(label=label, **matrices, **{name: column[:, 0].copy() for name, column in columns.items()})

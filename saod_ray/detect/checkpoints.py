@@ -1,4 +1,4 @@
-"""Weights from files: no pickled code is ever run, every key must fit, and Deformable DETR's old names are known."""
+"""Loads weights from files without running pickled code. Every key must fit the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from saod_ray.errors import SaodError, join_truncated
 
-# how mmdet 2 named what mmdet 3 has in Deformable DETR, to be applied in this order
+# keys of Deformable DETR in mmdet 2 → in mmdet 3, applied in this order
 RENAMED = (
     (r"^bbox_head\.transformer\.", ""),
     (r"^level_embeds$", "level_embed"),
@@ -24,17 +24,16 @@ RENAMED = (
 
 
 def load(model: nn.Module, path: Path) -> None:
-    """Fill a model from a checkpoint; refused, with the keys, unless they are exactly its own."""
-    found = read(path)
-    own = model.state_dict()
-    if "bbox_head.transformer.level_embeds" in found:
-        found = {_renamed(key): value for key, value in found.items()}
-    _refuse_other(own, found, path)
-    model.load_state_dict(found, strict=True)
+    """Load a checkpoint into a model. SaodError names the keys unless they and their shapes are exactly the model's."""
+    weights = read(path)
+    if "bbox_head.transformer.level_embeds" in weights:
+        weights = {_rename(key): value for key, value in weights.items()}
+    _check_keys(model.state_dict(), weights, path)
+    model.load_state_dict(weights, strict=True)
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The state dict in a .safetensors file, or in a PyTorch file that needs no code to be read."""
+    """The state dict in a .safetensors file, or in a PyTorch file whose pickle runs no code. SaodError otherwise."""
     if not path.is_file():
         raise SaodError(f"There is no checkpoint {path}: put it there, or say where it is with --weights DIR.")
     try:
@@ -43,43 +42,43 @@ def read(path: Path) -> dict[str, Tensor]:
 
             return load_file(path)
         value: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch and safetensors raise whatever they like for a bad file
-        raise SaodError(_why_not(path, error)) from None
+    except Exception as error:  # torch and safetensors raise many kinds of errors for a bad file
+        raise SaodError(_explain(path, error)) from error
     value = value.get("state_dict", value) if isinstance(value, dict) else value
-    if not isinstance(value, dict) or not value or not all(isinstance(each, Tensor) for each in value.values()):
-        raise SaodError(f"{path} is not a checkpoint: it should hold a state dict of tensors.")
+    if not isinstance(value, dict) or not value or not all(isinstance(tensor, Tensor) for tensor in value.values()):
+        raise SaodError(f"{path} is not a checkpoint: give a file with a state dict of tensors.")
     return value
 
 
-def _why_not(path: Path, error: Exception) -> str:
+def _explain(path: Path, error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "weights_only" in str(error) or "Unsupported" in str(error) or "GLOBAL" in str(error):
         return (
             f"{path} would run pickled code when it is read, which is refused: save its state dict alone, with "
             '`torch.save({"state_dict": model.state_dict()}, PATH)`, where you trust it.'
         )
-    return f"{path} cannot be read ({text}): it was cut off or is no checkpoint; fetch it again."
+    return f"{path} cannot be read ({text}): it was cut off or is not a checkpoint; fetch it again."
 
 
-def _renamed(key: str) -> str:
+def _rename(key: str) -> str:
     for old, new in RENAMED:
         key = re.sub(old, new, key)
     return key
 
 
-def _refuse_other(own: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> None:
-    missing = [key for key in own if key not in found]
-    strange = [key for key in found if key not in own]
+def _check_keys(expected: dict[str, Tensor], weights: dict[str, Tensor], path: Path) -> None:
+    missing = [key for key in expected if key not in weights]
+    unexpected = [key for key in weights if key not in expected]
     shapes = [
-        f"{key} {tuple(found[key].shape)} for {tuple(own[key].shape)}"
-        for key in own
-        if key in found and found[key].shape != own[key].shape
+        f"{key} {tuple(weights[key].shape)} for {tuple(expected[key].shape)}"
+        for key in expected
+        if key in weights and weights[key].shape != expected[key].shape
     ]
     complaints = [
         f"{len(keys)} {what} ({join_truncated(keys, 3)})"
         for keys, what in (
             (missing, "keys are missing"),
-            (strange, "are not the model's"),
+            (unexpected, "are not the model's"),
             (shapes, "have other shapes"),
         )
         if keys

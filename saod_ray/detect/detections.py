@@ -1,4 +1,4 @@
-"""What a detector is, and what it returns."""
+"""The detector protocol, and the detections that a detector returns."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from saod_ray.config import DetectorSpec
 
 @dataclass(frozen=True)
 class Detections:
-    """The detections of one image, best first; an uncertainty that the detector does not have is None."""
+    """The detections of one image, best first. Arrays have n rows; an uncertainty the detector lacks is None."""
 
-    label: np.ndarray  # int16, index into the detector's classes
-    box: np.ndarray  # float32, x1 y1 x2 y2 in pixels of the image
-    score: np.ndarray  # float32
+    label: np.ndarray  # (n,) int16, index into the detector's classes
+    box: np.ndarray  # (n, 4) float32, x1 y1 x2 y2 in pixels of the image
+    score: np.ndarray  # (n,) float32, and so are the next four
     entropy: np.ndarray | None = None
     ds: np.ndarray | None = None
     avg_entropy: np.ndarray | None = None
     max_class_entropy: np.ndarray | None = None
-    variance: np.ndarray | None = None  # float32, of each of the four deltas
+    variance: np.ndarray | None = None  # (n, 4) float32, of the four deltas
 
 
 class Detector(Protocol):
-    """Anything that detects."""
+    """Anything with a `spec` and a method `detect`; no base class is needed."""
 
     spec: DetectorSpec
 
     def detect(self, images: list[np.ndarray]) -> list[Detections]:
-        """The detections of RGB images, uint8 and of any size, in their order."""
+        """The detections of images, one result per image in the same order.
+
+        Images are (height, width, 3) uint8 RGB arrays of any size.
+        """
         ...

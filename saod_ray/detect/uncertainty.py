@@ -1,6 +1,7 @@
-"""Uncertainties of a detection from the logits it came from (Section 4 and appendix C of the paper).
+"""Uncertainties of detections from their logits (Section 4 and appendix C of the paper).
 
-All are written with log-sum-exp and softplus, so that neither a probability of 0 nor a large logit gives NaN.
+Each function maps logits (n, columns) to (n,). All use log-sum-exp and softplus, so that neither a probability of 0 nor a
+large logit gives NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Of the softmax over all columns: classes and background, or the classes of a sigmoid classifier.
+    """Entropy of the softmax over all columns: classes and background, or the classes of a sigmoid classifier.
 
     >>> entropy(torch.zeros(1, 2)).item(), entropy(torch.tensor([[1e4, -1e4]])).item()
     (0.6931471824645996, 0.0)
@@ -23,7 +24,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def dempster_shafer(logits: Tensor) -> Tensor:
-    """K / (K + sum of exp(logit)), K the number of columns.
+    """Dempster-Shafer uncertainty: K / (K + sum of exp(logit)), with K the number of columns.
 
     >>> dempster_shafer(torch.zeros(1, 4)).item(), dempster_shafer(torch.full((1, 4), 1e4)).item()
     (0.5, 0.0)
@@ -32,7 +33,7 @@ def dempster_shafer(logits: Tensor) -> Tensor:
 
 
 def average_entropy(logits: Tensor) -> Tensor:
-    """The mean over the classes of a sigmoid classifier of each one's binary entropy."""
+    """The mean binary entropy over the classes of a sigmoid classifier."""
     return _binary_entropy(logits).mean(dim=-1)
 
 

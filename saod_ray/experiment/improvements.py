@@ -27,7 +27,9 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
             result = context.result(detector)
             yield Row((detector, step), tuple(metric.value(result) for metric in METRICS))
     use_case = context.store.description.name
-    available = {entry.name for entry in registry.every(use_case)} if use_case in registry.use_cases() else set(STEPS)
+    available = (
+        {entry.name for entry in registry.all_entries(use_case)} if use_case in registry.use_cases() else set(STEPS)
+    )
     missing = [name for name in STEPS if name in available and name not in context.detectors]
     if missing:
         yield Remark(

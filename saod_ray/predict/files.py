@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from saod_ray.data.raw import IMAGE_ENDINGS
+from saod_ray.data.source_files import IMAGE_ENDINGS
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 

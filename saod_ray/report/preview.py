@@ -14,7 +14,7 @@ from saod_ray.config import UseCase
 from saod_ray.corrupt import CORRUPTIONS, blank, corrupt, draw
 from saod_ray.data.images import OTHERS_IMAGES, ImageLimits, load
 from saod_ray.data.manifest import Manifest
-from saod_ray.data.raw import Progress
+from saod_ray.data.source_files import Progress
 from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
 from saod_ray.splits import SplitName

@@ -6,7 +6,6 @@ assemble each detector's result. The kernels and polars release the interpreter'
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -18,6 +17,7 @@ import numpy as np
 
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, ShardGoneError
+from saod_ray.machine import usable_cores
 from saod_ray.score import ap, bootstrap
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.bootstrap import Bootstrap, BootstrapInput, Contributions, OodSeparation, contributions
@@ -189,7 +189,7 @@ class Benchmark:
         fitted: dict[str, FittedDetector] = {}
         splits: dict[str, dict[str, SplitScores]] = {name: {} for name in detectors}
         replicates: dict[str, Array] = {}
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(usable_cores()) as pool:
             for name, fit in zip(detectors, pool.map(self.fit, detectors), strict=True):
                 fitted[name] = fit
                 progress(done := done + 1, total)

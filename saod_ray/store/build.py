@@ -9,7 +9,7 @@ from typing import NamedTuple
 from saod_ray.config import Source, UseCase
 from saod_ray.data import images, sources
 from saod_ray.data.manifest import Manifest
-from saod_ray.data.raw import Progress, Raw
+from saod_ray.data.source_files import Progress, SourceFiles
 from saod_ray.errors import SaodError, join_truncated
 from saod_ray.files import Folder
 from saod_ray.store import manifests
@@ -100,7 +100,7 @@ def build_manifests(case: UseCase, stage: Stage, checked: bool = True) -> list[s
     Raises:
         SaodError: A download is incomplete, or an image is missing.
     """
-    raw = Raw(case.root)
+    raw = SourceFiles(case.root)
     _refuse_missing(case, raw)
     cache = ManifestCache(case)
     train = case.splits.train is not None and _exists(case.splits.train, raw)
@@ -125,7 +125,7 @@ def _cached_result(cache: ManifestCache, train: bool) -> BuildResult | None:
         return None
 
 
-def _read_sources(case: UseCase, train: bool, raw: Raw, stage: Stage) -> BuildResult:
+def _read_sources(case: UseCase, train: bool, raw: SourceFiles, stage: Stage) -> BuildResult:
     """Read the raw files. Their stamps are taken first, so that a change during the build makes it stale."""
     stamps = {name: raw.stamp(name) for name in sources.all_inputs(case, train)}
     bundle = manifests.bundle_manifests(case, train, stage("reading annotations"))
@@ -148,7 +148,7 @@ def _check_images(folder: Folder, tables: dict[str, Manifest], stage: Stage) -> 
     return remarks
 
 
-def _refuse_missing(case: UseCase, raw: Raw) -> None:
+def _refuse_missing(case: UseCase, raw: SourceFiles) -> None:
     if not raw.folder.exists(""):
         raise SaodError(f"There is no folder {case.root}: create it, or give --data DIR.")
     missing = [
@@ -190,7 +190,7 @@ def _counts(cache: ManifestCache) -> dict[str, tuple[int, int | None]]:
     return {key: (table.images.height, None if "/" in key else table.objects.height) for key, table in by_key.items()}
 
 
-def _exists(source: Source, raw: Raw) -> bool:
+def _exists(source: Source, raw: SourceFiles) -> bool:
     return all(raw.folder.exists(name) for name in _required_paths(source))
 
 

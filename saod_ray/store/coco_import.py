@@ -63,7 +63,7 @@ def import_results(
         replaced_units = _units_to_replace(store, detector, name, unit, replace)
         old_shards = {shard.name for shard in store.shards(detector, name)}
         spill = Spill(folder, SpillIndex.from_store(store, name, unit), detections, shard_images)
-        with JsonFile.at(detections, "a JSON list of detections", progress) as source:
+        with JsonFile.from_path(detections, "a JSON list of detections", progress) as source:
             for block in source.blocks():
                 spill.add(block)
         origin = Origin(KIND, detections.name, source.sha256)

@@ -21,7 +21,7 @@ from saod_ray.store.records import Record
 
 if TYPE_CHECKING:
     from saod_ray.data.manifest import Manifest
-    from saod_ray.data.raw import Progress
+    from saod_ray.data.source_files import Progress
 
 
 class Description(Record, frozen=True):
@@ -68,12 +68,12 @@ class ManifestCache:
 
     def is_fresh(self) -> bool:
         """Whether the manifests were built from this use case file and from the raw files as they are now."""
-        from saod_ray.data.raw import Raw
+        from saod_ray.data.source_files import SourceFiles
 
         inputs = self.inputs()
         if inputs is None or inputs.declaration != self.case.digest():
             return False
-        raw = Raw(self.case.root)
+        raw = SourceFiles(self.case.root)
         return all(stamp and raw.stamp(name) == stamp for name, stamp in inputs.stamps.items())
 
     def description(self) -> Description:
@@ -148,10 +148,10 @@ def parse_manifests(files: dict[str, bytes]) -> dict[str, Manifest]:
 
 def input_digests(case: UseCase) -> dict[str, str]:
     """The digest of every file and folder listing that the manifests are built from, except those of train."""
-    from saod_ray.data.raw import Raw
+    from saod_ray.data.source_files import SourceFiles
     from saod_ray.data.sources import all_inputs
 
-    raw = Raw(case.root)
+    raw = SourceFiles(case.root)
     names = all_inputs(case)
     if case.made_by and not all(raw.stamp(name) for name in names):
         raise SaodError(f"'{case.name}' has no images in {case.root} yet: run `{case.command('build')}`.")

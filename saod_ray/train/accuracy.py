@@ -11,7 +11,7 @@ import torch
 from saod_ray.config import DetectorSpec
 from saod_ray.data.images import OWN_IMAGES, load
 from saod_ray.data.manifest import Manifest
-from saod_ray.data.raw import Progress
+from saod_ray.data.source_files import Progress
 from saod_ray.detect.adapter import MmdetDetector
 from saod_ray.detect.detections import Detections, Detector
 from saod_ray.errors import SaodError

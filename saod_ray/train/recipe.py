@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from saod_ray.detect.configs import named
+from saod_ray.detect.configs import build_config
 from saod_ray.detect.registry import class_counts
 from saod_ray.errors import SaodError
 from saod_ray.train import augment  # noqa: F401  (registers)
@@ -19,7 +19,7 @@ from saod_ray.train.settings import Settings
 def config_of(config: str, classes: int) -> Config:
     """One of our configs by its name, or an mmdet config from a file."""
     if not config.endswith(".py"):
-        return named(config, classes)
+        return build_config(config, classes)
     if not Path(config).is_file():
         raise SaodError(f"There is no config {config}: give the path of an mmdet config, or a detector's name.")
     try:

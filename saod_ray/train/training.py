@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from saod_ray.config import UseCase
 from saod_ray.data import sources
-from saod_ray.data.manifest import Manifest, first
-from saod_ray.data.raw import Progress
+from saod_ray.data.manifest import Manifest, first_images
+from saod_ray.data.source_files import Progress
 from saod_ray.detect import registry
 from saod_ray.errors import SaodError
 from saod_ray.files import Folder
@@ -58,7 +58,7 @@ def prepare(
 
     classes, manifests = sources.read_training(case, progress)
     if wishes.get("limit"):
-        manifests["train"] = first(manifests["train"], wishes["limit"])
+        manifests["train"] = first_images(manifests["train"], wishes["limit"])
     name, config_name = _which(case, detector)
     config = config_of(config_name, len(classes.names))
     base = config.get("auto_scale_lr", {}).get("base_batch_size", USUAL_BATCH)

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from saod_ray.corrupt import textures
-from saod_ray.corrupt.corrupting import STEPS
 from saod_ray.corrupt.draw import below, generator, normals, uniform, words
+from saod_ray.corrupt.pipeline import STEPS
 
 SIZE = (200, 301)
 

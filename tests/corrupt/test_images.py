@@ -100,9 +100,9 @@ def test_an_unknown_severity_is_refused(severity: int) -> None:
 def test_seeds_and_image_ids_are_whole_numbers(value: int) -> None:
     image = pictures.flat(8, 8, (1, 2, 3))
     for work in (lambda: corrupt(image, "fog", 1, 0, value), lambda: draw(0, value, 1)):
-        with pytest.raises(SaodError, match="The image id of a corruption is a whole number, not"):
+        with pytest.raises(SaodError, match="The image id of a corruption must be an integer, not"):
             work()
-    with pytest.raises(SaodError, match="The seed of a corruption is a whole number, not"):
+    with pytest.raises(SaodError, match="The seed of a corruption must be an integer, not"):
         corrupt(image, "fog", 1, value, 0)
     assert np.array_equal(corrupt(image, "fog", 1, np.int64(-3), np.uint8(9)), corrupt(image, "fog", 1, -3, 9))
 
@@ -117,4 +117,4 @@ def test_frost_without_its_photographs_says_how_to_get_them(monkeypatch: pytest.
 def test_the_textures_kept_stay_within_their_memory() -> None:
     for side in range(900, 1400, 20):
         textures.resized(0, *textures.size_for(0, side, side))
-    assert sum(each.nbytes for each in textures._kept.values()) <= textures._MOST
+    assert sum(each.nbytes for each in textures._cache.values()) <= textures._MAX_CACHE_BYTES

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from saod_ray.corrupt.draw import generator, threefry
-from saod_ray.corrupt.noise import NOISES, alias_table, sampled
+from saod_ray.corrupt.noise import NOISES, alias_table, apply_noise
 
 Array = np.ndarray
 EVERY = [(name, severity) for name in NOISES for severity in range(1, 6)]
@@ -65,7 +65,7 @@ def agreement(out: Array, table: Array) -> float:
 
 @pytest.mark.parametrize(("name", "severity"), EVERY)
 def test_the_sampler_follows_the_table(name: str, severity: int) -> None:
-    out = sampled(name, stripes(), (np.uint32(severity), np.uint32(17)), severity)
+    out = apply_noise(name, stripes(), (np.uint32(severity), np.uint32(17)), severity)
     assert agreement(out, probabilities(name, severity)) > 1e-3
 
 
@@ -77,14 +77,14 @@ def test_the_library_follows_the_table(name: str, severity: int) -> None:
 
 def test_the_chi_square_would_notice() -> None:
     """Two hundredths more noise is seen in as many bytes."""
-    out = sampled("gaussian_noise", stripes(), (np.uint32(1), np.uint32(17)), 3)
+    out = apply_noise("gaussian_noise", stripes(), (np.uint32(1), np.uint32(17)), 3)
     assert agreement(out, NOISES["gaussian_noise"].probabilities(0.18 * 1.02)) < 1e-3
 
 
 def test_bytes_are_independent() -> None:
     """Neighbours' levels together are as often as each times the other."""
     image = np.full((1, 400_001, 1), 128, np.uint8)
-    out = sampled("gaussian_noise", image, (np.uint32(3), np.uint32(4)), 3).ravel() // 32
+    out = apply_noise("gaussian_noise", image, (np.uint32(3), np.uint32(4)), 3).ravel() // 32
     for lag in (1, 2, 3, 1024, 2048):
         pairs = np.bincount(out[:-lag] * 8 + out[lag:], minlength=64).reshape(8, 8)
         assert stats.chi2_contingency(pairs).pvalue > 1e-4

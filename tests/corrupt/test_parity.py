@@ -10,8 +10,8 @@ import pictures
 import pytest
 
 from saod_ray.corrupt import CORRUPTIONS
-from saod_ray.corrupt.corrupting import STEPS
 from saod_ray.corrupt.noise import NOISES
+from saod_ray.corrupt.pipeline import STEPS
 
 Array = np.ndarray
 EXACT = ("frost", "pixelate", "jpeg_compression")  # and contrast, but where a channel's mean is a whole level

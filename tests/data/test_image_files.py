@@ -123,9 +123,9 @@ def test_check_knows_images_by_their_first_bytes(tmp_path) -> None:
     check(Folder(str(tmp_path)), names, "val", lambda done, total: seen.append((done, total)))
     assert seen[-1] == (6, 6)
     (tmp_path / "page").write_text("<html>")
-    with pytest.raises(SaodError, match=r"1 of 7 image files of val are no images below .* \(page\)"):
+    with pytest.raises(SaodError, match=r"1 of 7 image files of val are not images below .* \(page\)"):
         check(Folder(str(tmp_path)), [*names, "page"], "val")
-    with pytest.raises(SaodError, match=r"7 of 13 image files of val are not there .* \(0, 1, 2, 3, 4 and 2 more\)"):
+    with pytest.raises(SaodError, match=r"7 of 13 image files of val are missing .* \(0, 1, 2, 3, 4 and 2 more\)"):
         check(Folder(str(tmp_path)), [*names, *map(str, range(7))], "val")
 
 

@@ -23,7 +23,7 @@ LISTS = st.lists(st.dictionaries(st.text("abc", max_size=3), VALUES, max_size=3)
 
 
 def elements(path) -> list:
-    with JsonFile.at(path, "a list") as file:
+    with JsonFile.from_path(path, "a list") as file:
         return [json.loads(line) for block in file.blocks() for line in block.split(b"\n") if line.strip()]
 
 
@@ -55,7 +55,7 @@ OBJECTS = st.dictionaries(st.sampled_from(["images", "info", 'a"b', "annotations
 
 def lists(path, wanted) -> dict[str, list]:
     found: dict[str, list] = {}
-    with JsonFile.at(path, "an object") as file:
+    with JsonFile.from_path(path, "an object") as file:
         for key, block in file.lists(wanted):
             lines = [json.loads(line) for line in block.split(b"\n") if line.strip()]
             found.setdefault(key, []).extend(lines)
@@ -82,7 +82,7 @@ def test_any_cut_of_an_object_is_noticed(tmp_path_factory, value, data) -> None:
     cut = data.draw(st.integers(0, len(text) - 1))
     path = tmp_path_factory.mktemp("json") / "object.json"
     path.write_text(text[:cut])
-    with pytest.raises(SaodError, match=r"ends in the middle|is a mistake"):
+    with pytest.raises(SaodError, match=r"ends in the middle|syntax error"):
         lists(path, ["images"])
 
 
@@ -93,5 +93,5 @@ def test_any_cut_of_an_object_is_noticed(tmp_path_factory, value, data) -> None:
 def test_what_is_not_an_object_of_lists_is_refused(text, tmp_path) -> None:
     path = tmp_path / "object.json"
     path.write_text(text)
-    with pytest.raises(SaodError, match=r"is not an object: byte \d+ is a mistake"):
+    with pytest.raises(SaodError, match=r"is not an object: syntax error at byte \d+"):
         lists(path, ["images", "annotations"])

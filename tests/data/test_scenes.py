@@ -33,7 +33,7 @@ def threads() -> Iterator[None]:
 
 def digest(number: tuple[int, str, int]) -> str:
     """Of the image and of the floats it was made from: they show the last bit that rounding mostly hides."""
-    image, canvas = scenes.composed(*number)
+    image, canvas = scenes.compose(*number)
     shown = (image.shape, canvas.labels, canvas.full, canvas.visible)
     content = image.tobytes() + canvas.rgb.tobytes() + canvas.owner.tobytes()
     return blake2b(content + repr(shown).encode()).hexdigest()
@@ -95,7 +95,7 @@ def test_images_are_rgb_of_varied_sizes(split: str) -> None:
 def test_boxes_are_tight_around_visible_masks(split: str) -> None:
     covered = 0
     for index in range(60):
-        image, canvas = scenes.composed(4, split, index)
+        image, canvas = scenes.compose(4, split, index)
         made = scene(4, split, index)
         assert (made.image == image).all()
         things = made.things
@@ -117,7 +117,7 @@ def test_masks_are_where_the_picture_shows_things() -> None:
     """Edges of the picture lie on the borders of the masks, and not on the same borders a few pixels off."""
     on, off = [], []
     for index in range(40):
-        image, canvas = scenes.composed(5, "val", index)
+        image, canvas = scenes.compose(5, "val", index)
         grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         edge = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
         border = cv2.morphologyEx(canvas.owner, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) > 0
@@ -156,7 +156,7 @@ def test_nothing_out_of_distribution_is_labelled(split: str) -> None:
 
 def test_strangers_are_as_many_and_as_large_as_things() -> None:
     def areas(split: str) -> list[int]:
-        return [area for index in range(120) for area in scenes.composed(6, split, index)[1].full]
+        return [area for index in range(120) for area in scenes.compose(6, split, index)[1].full]
 
     strangers, things = areas("ood-kinds"), areas("val")
     assert len(strangers) == pytest.approx(len(things), rel=0.15)

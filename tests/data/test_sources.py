@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saod_ray.config import UseCase
-from saod_ray.data import objects365, sources
-from saod_ray.data.bdd100k import LEAST_OVERLAP, Box, Label, merged
+from saod_ray.data import sources
+from saod_ray.data.formats import objects365
+from saod_ray.data.formats.bdd100k import MIN_RIDER_IOU, Box, Label, merge_riders
 from saod_ray.errors import SaodError
 
 
@@ -211,7 +212,7 @@ def slowly_merged(labels: list[tuple[str, list[float]]]) -> list[set[tuple[str, 
     for pairing, total in zip(pairings, totals, strict=True):
         if total < max(totals) - 1e-12:
             continue
-        if any(iou(riders[r], others[m][1]) < LEAST_OVERLAP for r, m in pairing):
+        if any(iou(riders[r], others[m][1]) < MIN_RIDER_IOU for r, m in pairing):
             outcomes.append(set())
             continue
         boxes = {m: riders[r] for r, m in pairing}
@@ -233,16 +234,19 @@ LABELS = st.lists(st.tuples(st.sampled_from(["rider", "rider", "bicycle", "motor
 @settings(max_examples=300)
 @given(LABELS)
 def test_riders_as_the_paper_says_it(labels) -> None:
-    found = merged([Label(name, Box(*box)) for name, box in labels])
+    found = merge_riders([Label(name, Box(*box)) for name, box in labels])
     assert {(name, tuple(box.tolist())) for name, box in found} in slowly_merged(labels)
 
 
 def test_a_rider_needs_a_tenth() -> None:
     rider, just = ("rider", [0.0, 0, 10, 10]), ("bicycle", [0.0, 9, 1, 19])
     assert (
-        len(merged([Label(n, Box(*b)) for n, b in (rider, ("bicycle", [0.0, 0, 10, 1]), ("car", [0.0, 0, 1, 1]))])) == 2
+        len(
+            merge_riders([Label(n, Box(*b)) for n, b in (rider, ("bicycle", [0.0, 0, 10, 1]), ("car", [0.0, 0, 1, 1]))])
+        )
+        == 2
     )
-    assert merged([Label(n, Box(*b)) for n, b in (rider, just, ("car", [0.0, 0, 1, 1]))]) == []
+    assert merge_riders([Label(n, Box(*b)) for n, b in (rider, just, ("car", [0.0, 0, 1, 1]))]) == []
 
 
 # bad input ---------------------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from saod_ray.detect.mmdetection import quiet, shipped
+from saod_ray.detect.mmdetection import load_shipped_config, quiet
 
 torch.set_num_threads(1)  # two workers of pytest share two cores
 GOLDEN = Path(__file__).parent.parent / "golden" / "heads"
 
 
 def faster_rcnn() -> Any:
-    model = shipped("faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py").model
+    model = load_shipped_config("faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py").model
     _small(model, (0, 1, 2, 3))
     model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
     model.rpn_head.update(in_channels=16, feat_channels=16)
@@ -37,7 +37,7 @@ def nll() -> Any:
 
 
 def atss() -> Any:
-    model = shipped("atss/atss_r50_fpn_1x_coco.py").model
+    model = load_shipped_config("atss/atss_r50_fpn_1x_coco.py").model
     _small(model, (0, 1, 2, 3))
     model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
     norm = {"type": "GN", "num_groups": 4, "requires_grad": True}
@@ -46,7 +46,7 @@ def atss() -> Any:
 
 
 def ddetr() -> Any:
-    model = shipped("deformable_detr/deformable-detr_r50_16xb2-50e_coco.py").model
+    model = load_shipped_config("deformable_detr/deformable-detr_r50_16xb2-50e_coco.py").model
     _small(model, (1, 2, 3))
     model.num_queries = 40
     model.neck.update(in_channels=[16, 32, 64], out_channels=32, norm_cfg={"type": "GN", "num_groups": 4})

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from saod_ray.config import DetectorSpec
 from saod_ray.detect.adapter import MmdetDetector
-from saod_ray.detect.configs import NAMES, named
+from saod_ray.detect.configs import NAMES, build_config
 from saod_ray.detect.mmdetection import quiet
 from saod_ray.errors import SaodError
 
@@ -30,7 +30,7 @@ EXPECTED = {
 
 def config_of(name: str, scale: tuple[int, int] = (160, 96)) -> Config:
     """A reduced model that resizes to 160 by 96 pixels."""
-    config = named({"faster": "paper/f-rcnn", "ddetr": "paper/d-detr"}.get(name, "paper/atss"), 5)
+    config = build_config({"faster": "paper/f-rcnn", "ddetr": "paper/d-detr"}.get(name, "paper/atss"), 5)
     config.model = models.MODELS[name]()
     config.model.data_preprocessor.pad_size_divisor = 1
     if "score_thr" in config.model.test_cfg:
@@ -178,7 +178,7 @@ def test_a_gpu_would_use_all_bits() -> None:
 def test_every_detector_of_the_paper_runs_at_its_size(name, classes) -> None:
     torch.manual_seed(0)
     spec = DetectorSpec(name=name, classes=tuple(str(k) for k in range(classes)), fingerprint="")
-    model = MmdetDetector(spec, named(name, classes), None)
+    model = MmdetDetector(spec, build_config(name, classes), None)
     (found,) = model.detect(photographs((20, 400)))
     assert len(found.score) <= 100
     assert sum(weight.numel() for weight in model.model.parameters()) > 30e6

@@ -185,12 +185,12 @@ def test_labels_go_by_name_and_those_of_no_class_are_left_out(make, tmp_path) ->
 
 def test_other_names_need_labels(tmp_path) -> None:
     saved(yolos, tmp_path / "m", ("LABEL_0", "LABEL_1", "LABEL_2"))
-    with pytest.raises(SaodError, match=r"without circle, square, star, with LABEL_0, LABEL_1, LABEL_2 .*`labels`"):
+    with pytest.raises(SaodError, match=r"missing circle, square, star, extra LABEL_0, LABEL_1, LABEL_2.*`labels`"):
         registry.build(entry("transformers", tmp_path, 'checkpoint = "m"'), CLASSES, tmp_path)
     mine = entry("transformers", tmp_path, 'checkpoint = "m"\noptions = {labels = [2, 0, 1]}')
     (found,) = registry.build(mine, CLASSES, tmp_path).detect(IMAGES[:1])
     check(found, tmp_path / "m", IMAGES[0], [2, 0, 1], True)
-    for labels, answer in (("[0, 1]", "a number for each of the 3"), ("[0, 1, 7]", "has 7, and the model has 3")):
+    for labels, answer in (("[0, 1]", "a number for each of the 3"), ("[0, 1, 7]", "has 7, but the model has 3")):
         with pytest.raises(SaodError, match=answer):
             wrong = entry("transformers", tmp_path, f'checkpoint = "m"\noptions = {{labels = {labels}}}')
             registry.build(wrong, CLASSES, tmp_path)

@@ -10,8 +10,8 @@ import torch
 from mmdet.structures import DetDataSample
 
 from saod_ray.detect import uncertainty
-from saod_ray.detect.carrying import carry
 from saod_ray.detect.checkpoints import load
+from saod_ray.detect.logit_tracking import track_logits
 
 
 def samples(metas: list[dict]) -> list[DetDataSample]:
@@ -40,7 +40,7 @@ def test_the_official_outputs(name, tmp_path) -> None:
     torch.save({"state_dict": golden["state_dict"]}, tmp_path / "epoch_36.pth")
     model = models.build(name)
     load(model, tmp_path / "epoch_36.pth")
-    assert carry(model)
+    assert track_logits(model)
     with torch.inference_mode():
         results = model.predict(golden["img"], samples(golden["metas"]), rescale=True)
     for result, expected in zip(results, golden["out"], strict=True):

@@ -217,7 +217,7 @@ def test_roi_align_in_portions_is_the_same(monkeypatch) -> None:
     rois = torch.tensor([[k % 2, k, k / 2, k + 3 * k, 2 * k + 5] for k in range(9)], dtype=torch.float64)
     whole = roi_align(images, rois, 3, 0.5)
     expected = torch.autograd.grad(whole.sum(), images)[0]
-    monkeypatch.setattr(ops, "POOLED_AT_ONCE", 300)
+    monkeypatch.setattr("saod_ray.detect.ops.roi_align.POOLED_AT_ONCE", 300)
     parts = roi_align(images, rois, 3, 0.5)
     close(parts, whole)
     close(torch.autograd.grad(parts.sum(), images)[0], expected)

@@ -34,7 +34,7 @@ def only(text: str, folder: Path, use_case: str = "shapes") -> registry.Entry:
 def random_weights(name: str, path: Path, classes: int = len(CLASSES)) -> Path:
     torch.manual_seed(1)
     spec = DetectorSpec(name=name, classes=CLASSES, fingerprint="")
-    model = MmdetDetector(spec, configs.named(name, classes), None).model
+    model = MmdetDetector(spec, configs.build_config(name, classes), None).model
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, path)
     return path
@@ -54,12 +54,12 @@ def test_all_leaves_the_variants_out() -> None:
     assert [each.name for each in registry.choose("shapes")] == SIX
     assert [each.name for each in registry.choose("av")] == ["f-rcnn", "atss"]
     assert [each.name for each in registry.choose("gen", "f-rcnn-large-dcn, atss,atss")] == ["f-rcnn-large-dcn", "atss"]
-    variants = {case: sum(each.variant for each in registry.every(case)) for case in registry.use_cases()}
+    variants = {case: sum(each.variant for each in registry.all_entries(case)) for case in registry.use_cases()}
     assert variants == {"gen": 4, "av": 0, "shapes": 3}
 
 
 def test_every_name_has_a_config_and_every_config_a_name() -> None:
-    used = {entry.config for case in registry.use_cases() for entry in registry.every(case)}
+    used = {entry.config for case in registry.use_cases() for entry in registry.all_entries(case)}
     assert used == set(configs.NAMES)
 
 
@@ -88,11 +88,11 @@ def test_names_that_mean_nothing(use_case, asked, answer) -> None:
             r"mine\.toml: \[mine\]: the key 'checkpiont' is unknown \(did you mean 'checkpoint'\?\)",
         ),
         ('[mine]\nname = "other"\nconfig = "paper/atss"', "the key 'name' is unknown"),
-        ('[mine]\ncheckpoint = "a.pth"', "`config` is what the backend mmdet needs"),
-        ('[mine]\nbackend = "a:B"\nconfig = "c.py"', "no other takes"),
+        ('[mine]\ncheckpoint = "a.pth"', "`config` is required by the backend mmdet"),
+        ('[mine]\nbackend = "a:B"\nconfig = "c.py"', "no other backend accepts it"),
         ('[mine]\nbackend = "torchvison"', r"is not a backend \(did you mean 'torchvision'\?\)"),
         ('[mine]\nbackend = "a:B"\noptions = {device = "cuda"}', "`options` cannot have device"),
-        ('[mine]\nbackend = "a:B"\nclasses = ["a", "a"]', "two of `classes` have one name"),
+        ('[mine]\nbackend = "a:B"\nclasses = ["a", "a"]', "two of `classes` have the same name"),
         ('[mine]\nbackend = "transformers"', "`checkpoint` must be the folder"),
         ('[mine]\nbackend = "a:B"\nvariant = "perhaps"', "the key 'variant'"),
         ("", "names no detector"),
@@ -131,20 +131,22 @@ def test_weights_are_looked_for_in_order(tmp_path) -> None:
 def test_weights_of_shapes_lie_in_the_package_and_a_users_go_before_them(tmp_path) -> None:
     (entry,) = registry.choose("shapes", "atss")
     inside = Path(registry.__file__).parent / "weights/shapes/atss.safetensors"
-    places = registry.places(entry, tmp_path)
+    places = registry.weight_paths(entry, tmp_path)
     assert places == [tmp_path / "shapes/atss.safetensors", tmp_path / "shapes/atss.pth", inside]
-    assert not any(inside.parents[2] in place.parents for place in registry.places(registry.every("av")[0], tmp_path))
+    assert not any(
+        inside.parents[2] in place.parents for place in registry.weight_paths(registry.all_entries("av")[0], tmp_path)
+    )
 
 
 def test_weights_of_a_users_file_lie_beside_it_or_in_the_weights_folder(tmp_path) -> None:
     here, weights = tmp_path / "here", tmp_path / "weights"
     here.mkdir()
     named = only('[mine]\nconfig = "small/atss"\ncheckpoint = "a.pth"', here)
-    assert registry.places(named, weights) == [here / "a.pth", weights / "a.pth"]
+    assert registry.weight_paths(named, weights) == [here / "a.pth", weights / "a.pth"]
     absolute = only(f'[mine]\nconfig = "small/atss"\ncheckpoint = "{tmp_path}/b.pth"', here)
-    assert registry.places(absolute, weights) == [tmp_path / "b.pth"]
+    assert registry.weight_paths(absolute, weights) == [tmp_path / "b.pth"]
     unnamed = only('[mine]\nconfig = "small/atss"', here, "farm")
-    assert registry.places(unnamed, weights) == [weights / "farm/mine.safetensors", weights / "farm/mine.pth"]
+    assert registry.weight_paths(unnamed, weights) == [weights / "farm/mine.safetensors", weights / "farm/mine.pth"]
     without = only('[mine]\nbackend = "a:B"', here)
     assert registry.find_weights(without, weights) is None
 
@@ -197,7 +199,7 @@ def test_a_fingerprint_changes_with_each_thing_it_covers(weights, tmp_path) -> N
 @pytest.fixture(scope="module")
 def config() -> str:
     """An mmdet config as people write them."""
-    made = configs.named("small/f-rcnn", 3)
+    made = configs.build_config("small/f-rcnn", 3)
     made.model.test_cfg.rcnn.score_thr = 0.0
     return made.pretty_text
 
@@ -253,7 +255,7 @@ def test_a_detector_of_ours_is_built_and_detects(weights) -> None:
     built = registry.build(entry, CLASSES, weights, batch_size=1, threads=1)
     assert built.spec == registry.describe(entry, CLASSES, weights)
     direct = MmdetDetector(
-        built.spec, configs.named("small/atss", 3), weights / "shapes/atss.safetensors", batch_size=1
+        built.spec, configs.build_config("small/atss", 3), weights / "shapes/atss.safetensors", batch_size=1
     )
     (found,), (expected,) = built.detect([IMAGE]), direct.detect([IMAGE])
     np.testing.assert_array_equal(found.box, expected.box)
@@ -320,9 +322,9 @@ def test_a_class_of_ones_own_beside_its_file(tmp_path) -> None:
         ("own_syntax:Any", "", r"own_syntax cannot be imported \(SyntaxError"),
         ("own_wrong:Missing", "", "own_wrong has no class Missing: fix its `backend`"),
         ("own_wrong:number", "", "own_wrong has no class number"),
-        ("own_wrong:NoDetect", "", r"is no detector: give it `detect\(images\)`"),
-        ("own_wrong:NoSpec", "", "is no detector"),
-        ("own_wrong:Corner", "options = {size = 3}", "unexpected keyword argument 'size': mend its `options`"),
+        ("own_wrong:NoDetect", "", r"is not a detector: give it `detect\(images\)`"),
+        ("own_wrong:NoSpec", "", "is not a detector"),
+        ("own_wrong:Corner", "options = {size = 3}", "unexpected keyword argument 'size': fix its `options`"),
     ],
 )
 def test_classes_that_will_not_do(backend, options, answer, tmp_path) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 import saod_ray.detect
 from saod_ray.config import Part
-from saod_ray.data import coco, shapes
+from saod_ray.data import shapes
+from saod_ray.data.formats import coco
 from saod_ray.data.manifest import Classes, Manifest
-from saod_ray.data.raw import Raw
+from saod_ray.data.source_files import SourceFiles
 from saod_ray.detect import registry
 from saod_ray.detect.checkpoints import read
 from saod_ray.score.ap import accuracy
@@ -21,7 +22,7 @@ from saod_ray.train.accuracy import detected
 
 WEIGHTS = Path(saod_ray.detect.__file__).parent / "weights" / "shapes"
 KINDS = [entry.name for entry in registry.choose("shapes", "all")]
-ALL = [entry.name for entry in registry.every("shapes")]
+ALL = [entry.name for entry in registry.all_entries("shapes")]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def val(tmp_path_factory) -> tuple[Path, Classes, Manifest]:
     drawn = shapes._write(str(root / "shapes"), recipe.seed, ("val", range(recipe.count("val"))))
     (root / "shapes/val.json").write_bytes(shapes._coco("val", drawn, recipe))
     part = Part("shapes/val.json", "shapes/val")
-    return root, *coco.annotated(Raw(str(root), coco.inputs(part)), part, None, None)
+    return root, *coco.READER.read_annotated(SourceFiles(str(root)), part, None, None)
 
 
 def test_all_weights_are_there_in_half_precision_and_small() -> None:

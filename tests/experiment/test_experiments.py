@@ -252,7 +252,7 @@ def test_the_papers_tables_fit_the_experiments(context) -> None:
 
     for experiment in all_experiments():
         for use_case in ("gen", "av"):
-            detectors = {entry.name for entry in registry.every(use_case)}
+            detectors = {entry.name for entry in registry.all_entries(use_case)}
             for headers, values in paper.table(experiment.name, use_case).items():
                 assert len(headers) == len(experiment.headers) and headers[0] in detectors, (experiment.name, headers)
                 if not callable(experiment.columns):

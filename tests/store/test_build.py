@@ -58,7 +58,7 @@ def test_train_is_built_where_it_is(tmp_path) -> None:
     train = ManifestCache(UseCase.load("gen", str(tmp_path))).manifest("train")
     assert (train.images.height, train.objects["label"].to_list()) == (2, [0, 1, 3])
     (tmp_path / "coco/train2017/000000000006.jpg").unlink()
-    assert "1 of 2 image files of train are not there" in build("gen", tmp_path)[0]
+    assert "1 of 2 image files of train are missing" in build("gen", tmp_path)[0]
 
 
 def test_half_a_train_file_does_not_stop_the_benchmark(tmp_path) -> None:
@@ -176,19 +176,19 @@ def test_a_missing_folder(tmp_path) -> None:
 def test_images_that_are_not_there_or_no_images(tmp_path) -> None:
     raw.gen(tmp_path)
     (tmp_path / "objects365/val/images/v2/patch1/objets_é_31.jpg").unlink()
-    with pytest.raises(SaodError, match=r"1 of 3 image files of id are not there .*objets_é_31.jpg.*--unchecked"):
+    with pytest.raises(SaodError, match=r"1 of 3 image files of id are missing .*objets_é_31.jpg.*--unchecked"):
         build("gen", tmp_path)
     assert not files(tmp_path / "manifests")
     raw.gen(tmp_path)
     (tmp_path / "svhn/test/2.png").write_text("<html>404</html>")
     (tmp_path / "svhn/train/1.png").write_bytes(b"")
     with pytest.raises(
-        SaodError, match=r"2 of 12 image files of ood are no images .*svhn/test/2.png, svhn/train/1.png"
+        SaodError, match=r"2 of 12 image files of ood are not images .*svhn/test/2.png, svhn/train/1.png"
     ):
         build("gen", tmp_path)
     assert not files(tmp_path / "manifests")
     build("gen", tmp_path, checked=False)
-    with pytest.raises(SaodError, match="are no images"):  # a build that is there is checked all the same
+    with pytest.raises(SaodError, match="are not images"):  # a build that is there is checked all the same
         build("gen", tmp_path)
 
 

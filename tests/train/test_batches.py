@@ -7,7 +7,7 @@ from mmengine.dataset import DefaultSampler
 from mmengine.structures import InstanceData
 
 from saod_ray.data.manifest import Manifest, image_table, object_table
-from saod_ray.detect.configs import NAMES, named
+from saod_ray.detect.configs import NAMES, build_config
 from saod_ray.train.augment import RandomFactor, SimilarSizes
 from saod_ray.train.dataset import ManifestDataset, records
 from saod_ray.train.recipe import stretched
@@ -23,8 +23,7 @@ def manifest(count: int) -> Manifest:
         [0, 0, 2, 3],
         [1, 0, 1, 1],
         [[1, 2, 30, 40], [0, 0, 5, 5], [3, 3, 0.5, 9], [1, 1, 9, 9]],
-        None,
-        [False, True, False, False],
+        crowd=[False, True, False, False],
     )
     return Manifest(images, objects)
 
@@ -95,20 +94,20 @@ def test_a_random_factor_moves_boxes_with_their_pixels() -> None:
 def test_recipes_of_the_paper() -> None:
     rates = {"f-rcnn": 0.02, "nll-rcnn": 0.02, "es-rcnn": 0.02, "atss": 0.01, "rs-rcnn": 0.012, "d-detr": 2e-4}
     for name, rate in rates.items():
-        config = named(f"paper/{name}", 80)
+        config = build_config(f"paper/{name}", 80)
         assert config.optim_wrapper.optimizer.lr == rate
         assert config.train_cfg.max_epochs == (50 if name == "d-detr" else 36)
         assert config.param_scheduler[-1].milestones == ([40] if name == "d-detr" else [27, 33])
         assert config.auto_scale_lr.base_batch_size == (32 if name == "d-detr" else 16)
         assert "RandomChoice" in str(config.train_dataloader.dataset.pipeline)
-    short = named("paper/f-rcnn-short", 80)
+    short = build_config("paper/f-rcnn-short", 80)
     assert short.param_scheduler[-1].milestones == [8, 11]
     assert "RandomChoice" not in str(short.train_dataloader.dataset.pipeline)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_course_is_stretched_to_other_numbers_of_epochs(name) -> None:
-    config = named(name, 5)
+    config = build_config(name, 5)
     recipe = config.train_cfg.max_epochs
     assert stretched(config, recipe) == [dict(each) for each in config.param_scheduler]
     assert stretched(config, 2 * recipe)[-1]["end"] == 2 * recipe

@@ -46,7 +46,7 @@ def huge_png(width: int, height: int) -> bytes:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_known_formats_are_read_and_measured(kind: str) -> None:
     data = encoded(kind)
-    assert headers.kind_of(data[:16]) == kind
+    assert headers.image_format(data[:16]) == kind
     assert headers.exact_size(data, kind) == (None if kind == "GIF" else (37, 23))
     assert decode(data, "x").shape == (23, 37, 3)
     assert decode(data, "x", 37 * 23).shape == (23, 37, 3)

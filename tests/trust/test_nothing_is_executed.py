@@ -81,7 +81,7 @@ def test_a_fingerprint_is_the_same_whether_the_class_was_imported_or_not(tmp_pat
 )
 def test_what_comes_with_python_is_no_backend(backend: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(f'[mine]\nbackend = "{backend}"\n')
-    with pytest.raises(SaodError, match="is part of Python itself and no detector"):
+    with pytest.raises(SaodError, match="is part of Python itself and not a detector"):
         registry.choose("shapes", str(tmp_path / "mine.toml"))
 
 
@@ -94,7 +94,7 @@ def test_a_module_of_ones_own_cannot_lend_them(name: str, tmp_path: Path) -> Non
         f'[mine]\nbackend = "lender_{name}:{name}"\noptions = {{ args = "touch ran" }}\n'
     )
     (entry,) = registry.choose("shapes", str(tmp_path / "mine.toml"))
-    with pytest.raises(SaodError, match=r"has no class|is no detector"):
+    with pytest.raises(SaodError, match=r"has no class|is not a detector"):
         registry.build(entry, ("a",), tmp_path)
     assert not (tmp_path / "ran").exists()
 

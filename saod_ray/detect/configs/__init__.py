@@ -1,4 +1,4 @@
-"""Detectors by name: each an mmdet config with the model, the way images are prepared, and the recipe it is trained with."""
+"""The built-in mmdet configs by name: each has the model, image preparation and training recipe of a detector."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CONFIGS: dict[str, Callable[[int], Config]] = {
 NAMES = tuple(CONFIGS)
 
 
-def named(name: str, classes: int) -> Config:
-    """A detector of ours for so many classes.
+def build_config(name: str, classes: int) -> Config:
+    """A built-in config for so many classes. SaodError for an unknown name.
 
-    Images are padded only to those beside them, and nothing is fetched from the network: weights come from a checkpoint,
-    and a training begins with random ones or those it is given.
+    Images are padded only to the size of their batch. Nothing is downloaded: weights come from a checkpoint, and a
+    training starts from random weights or from a given checkpoint.
     """
     if name not in CONFIGS:
         raise SaodError(f"There is no config '{name}'{did_you_mean(name, NAMES)}: use one of {', '.join(NAMES)}.")

@@ -1,4 +1,4 @@
-"""The paper's detectors (appendix B): what mmdet ships, and what the paper changed in it."""
+"""The paper's detectors (appendix B): configs that mmdet ships, with the paper's changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mmengine.config import Config
 
-from saod_ray.detect.mmdetection import shipped
+from saod_ray.detect.mmdetection import load_shipped_config
 
 STDS = [0.1, 0.1, 0.2, 0.2]
 MILESTONES = {12: [8, 11], 36: [27, 33]}
@@ -17,18 +17,18 @@ D_DETR = "deformable_detr/deformable-detr_r50_16xb2-50e_coco.py"
 
 def f_rcnn(classes: int) -> Config:
     """Faster R-CNN with ResNet-50 and FPN, trained for 36 epochs at many scales."""
-    config = shipped(F_RCNN)
+    config = load_shipped_config(F_RCNN)
     config.model.roi_head.bbox_head.num_classes = classes
     return _multi_scale(_epochs(config, 36))
 
 
 def rs_rcnn(classes: int) -> Config:
-    """Rank & Sort R-CNN: ranks all that is proposed, and codes the RPN's boxes as the second stage's."""
+    """Rank & Sort R-CNN: ranks all proposals, and encodes the RPN's boxes like those of the second stage."""
     return rank_and_sort(_learning_rate(f_rcnn(classes), 0.012))
 
 
 def rank_and_sort(config: Config) -> Config:
-    """Turn a Faster R-CNN into a Rank & Sort R-CNN. All anchors and proposals count: the loss needs no sampling."""
+    """Turn a Faster R-CNN into a Rank & Sort R-CNN. All anchors and proposals count, as the loss needs no sampling."""
     model = config.model
     rpn, head = model.rpn_head, model.roi_head.bbox_head
     rpn.update(type="RankSortRPNHead", reg_decoded_bbox=True, loss_bbox=GIOU)
@@ -50,21 +50,21 @@ def es_rcnn(classes: int) -> Config:
 
 
 def probabilistic(config: Config, likelihood: str) -> Config:
-    """Let a Faster R-CNN predict variances."""
+    """Make a Faster R-CNN predict variances; `likelihood` is "nll" or "energy"."""
     config.model.roi_head.bbox_head.update(type="ProbabilisticBBoxHead", likelihood=likelihood)
     return config
 
 
 def atss(classes: int) -> Config:
     """ATSS with ResNet-50 and FPN, trained for 36 epochs at many scales."""
-    config = shipped("atss/atss_r50_fpn_1x_coco.py")
+    config = load_shipped_config("atss/atss_r50_fpn_1x_coco.py")
     config.model.bbox_head.num_classes = classes
     return _multi_scale(_epochs(config, 36))
 
 
 def d_detr(classes: int) -> Config:
     """Deformable DETR with ResNet-50, neither two-stage nor with box refinement, trained for 50 epochs."""
-    config = shipped(D_DETR)
+    config = load_shipped_config(D_DETR)
     config.model.bbox_head.num_classes = classes
     return config
 
@@ -95,7 +95,7 @@ def f_rcnn_large_dcn(classes: int) -> Config:
 
 
 def _epochs(config: Config, epochs: int) -> Config:
-    """Train for so long; the learning rate is divided by ten at the milestones."""
+    """Set the number of epochs; the learning rate is divided by ten at the milestones."""
     config.train_cfg.max_epochs = epochs
     config.param_scheduler[-1].update(end=epochs, milestones=MILESTONES[epochs])
     return config
@@ -107,13 +107,13 @@ def _learning_rate(config: Config, rate: float) -> Config:
 
 
 def _multi_scale(config: Config) -> Config:
-    """Deformable DETR's augmentation: resized at random, or resized, cropped and resized."""
-    config.train_dataloader.dataset.pipeline = shipped(D_DETR).train_dataloader.dataset.pipeline
+    """Use Deformable DETR's augmentation: random resizing, or resizing, cropping and resizing again."""
+    config.train_dataloader.dataset.pipeline = load_shipped_config(D_DETR).train_dataloader.dataset.pipeline
     return config
 
 
 def _single_scale(config: Config) -> Config:
-    config.train_dataloader.dataset.pipeline = shipped(F_RCNN).train_dataloader.dataset.pipeline
+    config.train_dataloader.dataset.pipeline = load_shipped_config(F_RCNN).train_dataloader.dataset.pipeline
     return config
 
 

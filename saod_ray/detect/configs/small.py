@@ -1,4 +1,4 @@
-"""The same detectors at a size that a processor trains in minutes, for the images of `shapes` as they are."""
+"""Small versions of the paper's detectors, which a CPU trains in minutes; they take images of `shapes` unresized."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def atss(classes: int) -> Config:
 def d_detr(classes: int) -> Config:
     """Deformable DETR of one encoder and two decoder layers, on a feature pyramid.
 
-    Two-stage and with box refinement, for the sake of a short training, which should begin with f-rcnn's backbone.
+    Two-stage and with box refinement, so that a short training suffices. It should start from f-rcnn's backbone.
     """
     config = paper.d_detr(classes)
     model = config.model
@@ -95,7 +95,7 @@ def f_rcnn_large(classes: int) -> Config:
 
 
 def _backbone(outputs: tuple[int, ...], width: int) -> dict[str, Any]:
-    """A ResNet-18 that ends with the last stage that is looked at; its batch norms learn, as nothing is pre-trained."""
+    """A ResNet-18 up to the last stage in `outputs`. Its batch norms are trained, as it is not pre-trained."""
     stages = outputs[-1] + 1
     return {
         "type": "ResNet",
@@ -111,7 +111,7 @@ def _backbone(outputs: tuple[int, ...], width: int) -> dict[str, Any]:
 
 
 def _recipe(config: Config, epochs: int, rate: float = 2e-3, decay: float = 0.02, clip: float = 10.0) -> Config:
-    """AdamW on batches of 8 images, each batch resized by one factor; the rate warms up, then falls as a cosine does."""
+    """AdamW on batches of 8 images, each batch resized by one random factor; linear warm-up, then a cosine schedule."""
     config.batch_augments = [{"type": "RandomFactor", "low": 0.6, "high": 1.1}]
     load, annotations = config.train_dataloader.dataset.pipeline[:2]
     flip = {"type": "RandomFlip", "prob": 0.5}

@@ -10,7 +10,7 @@ import torch
 from mmdet.structures import DetDataSample
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy
 
-from saod_ray.detect.carrying import carry
+from saod_ray.detect.logit_tracking import track_logits
 
 
 def unsure(model) -> None:
@@ -34,7 +34,7 @@ def run(model):
 def predicted(name: str, recorded: dict | None = None):
     """Detections of a random model on a random image; `recorded` gets what its head was given."""
     model = models.build(name)
-    assert carry(model)
+    assert track_logits(model)
     head = getattr(model, "roi_head", model).bbox_head
     unsure(model)
     inner = head._predict_by_feat_single

@@ -12,13 +12,23 @@ import numpy as np
 import polars as pl
 
 from saod_ray.config import OodSource, Part
-from saod_ray.data import coco
-from saod_ray.data.coco import Category, Image, Tag
-from saod_ray.data.manifest import FARTHEST, Classes, Manifest, object_table, sane
-from saod_ray.data.raw import Raw
+from saod_ray.data.coco_json import (
+    Category,
+    Image,
+    ImageCategory,
+    check_coco,
+    check_listed,
+    check_unique,
+    coco_image_table,
+    iter_lists,
+    read_coco,
+)
+from saod_ray.data.formats import FormatReader
+from saod_ray.data.manifest import MAX_COORDINATE, Classes, Manifest, clean_boxes, empty_object_table, object_table
+from saod_ray.data.source_files import SourceFiles
 from saod_ray.errors import SaodError
 
-WHAT = "Objects365's JSON"
+DESCRIPTION = "Objects365's JSON"
 LISTS = ("images", "annotations", "categories")
 
 # COCO's class → the categories that count as it
@@ -49,7 +59,7 @@ MATCHES = {
     "toothbrush": ("Toothbrush",),
 }  # fmt: skip
 
-# neither surely ID nor surely OOD: an image with one of them is left out (the paper says 25 and lists these 24)
+# neither clearly ID nor clearly OOD: images with one of them are left out (the paper says 25 and lists these 24)
 AMBIGUOUS = (
     "Nightstand", "Desk", "Coffee Table", "Side Table", "Watch", "Stool", "Machinery Vehicle", "Tricycle", "Carriage",
     "Rickshaw", "Van", "Traffic Sign", "Speed Limit Sign", "Crosswalk Sign", "Flower", "Telephone", "Tablet", "Flask",
@@ -86,94 +96,107 @@ OOD = (
     "Plate", "Pot", "Extractor", "Table Teniis paddle",
 )  # fmt: skip
 
-inputs = coco.inputs
+
+class Objects365Reader(FormatReader):
+    """Obj45K as an ID source, and the near-OOD images as an OOD source."""
+
+    def read_annotated(
+        self, files: SourceFiles, part: Part, classes: Classes | None, class_names: tuple[str, ...] | None
+    ) -> tuple[Classes, Manifest]:
+        """Images with an object of a matched class and none of an ambiguous one; other objects are left out.
+
+        SaodError for val, as Objects365 does not determine classes.
+        """
+        if classes is None:
+            raise SaodError(
+                "Objects365 has no classes of its own here: use it for `splits.id` or `splits.ood`, not val."
+            )
+        location = files.folder.display_path(part.annotations)
+        file = read_coco(files, part.annotations, DESCRIPTION, LISTS)
+        check_coco(file, location, min_size=-MAX_COORDINATE)
+        _check_categories(file.categories, {a.category_id for a in file.annotations}, location)
+        label_of = _label_of(file.categories, classes)
+        ambiguous = _category_ids(file.categories, AMBIGUOUS)
+        excluded = {a.image_id for a in file.annotations if a.category_id in ambiguous}
+        rows = [a for a in file.annotations if a.category_id in label_of and a.image_id not in excluded]
+        selected = {a.image_id for a in rows}
+        images = coco_image_table([image for image in file.images if image.id in selected], part)
+        objects = object_table(
+            [a.image_id for a in rows],
+            [label_of[a.category_id] for a in rows],
+            clean_boxes([a.bbox for a in rows], location),
+            areas=[max(a.bbox[2], 0) * max(a.bbox[3], 0) if a.area is None else a.area for a in rows],
+            crowd=[bool(a.iscrowd) for a in rows],
+        )
+        return classes, Manifest(images, objects)
+
+    def read_unlabelled(self, files: SourceFiles, part: Part, source: OodSource) -> Manifest:
+        """Images all of whose objects are OOD, and with `source.unannotated` also images without any object.
+
+        The train file is 5 GB: of its 26 million annotations only image and category ids are kept.
+        """
+        blocks = [coco_image_table([], part)]
+        categories: list[Category] = []
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []  # image ids and category ids of a block of annotations
+        kinds = {"images": Image, "annotations": ImageCategory, "categories": Category}
+        for key, entries in iter_lists(files, part.annotations, DESCRIPTION, kinds, LISTS):
+            if key == "images":
+                blocks.append(coco_image_table(entries, part))
+            elif key == "categories":
+                categories += entries
+            else:
+                image_ids = np.fromiter((entry.image_id for entry in entries), np.int64, len(entries))
+                pairs.append((image_ids, np.fromiter((entry.category_id for entry in entries), np.int32, len(entries))))
+        images, location = pl.concat(blocks), files.folder.display_path(part.annotations)
+        check_unique("image id", images["image_id"], location)
+        used = {int(category_id) for _, category_ids in pairs for category_id in np.unique(category_ids)}
+        _check_categories(categories, used, location)
+        annotated = _distinct_ids([image_ids for image_ids, _ in pairs])
+        check_listed(set(annotated.join(images, on="image_id", how="anti")["image_id"]), set(), "images", location)
+        ood_ids = sorted(_category_ids(categories, OOD))
+        excluded = _distinct_ids([image_ids[~np.isin(category_ids, ood_ids)] for image_ids, category_ids in pairs])
+        images = images.join(excluded, on="image_id", how="anti", maintain_order="left")
+        if not source.unannotated:
+            images = images.join(annotated, on="image_id", how="semi", maintain_order="left")
+        return Manifest(images, empty_object_table())
 
 
-def annotated(raw: Raw, part: Part, classes: Classes | None, names: tuple[str, ...] | None) -> tuple[Classes, Manifest]:
-    """Obj45K: images with an object of a matched class and none of an ambiguous one; other objects are left out."""
-    if classes is None:
-        raise SaodError("Objects365 has no classes of its own here: use it for `splits.id` or `splits.ood`, not val.")
-    place = raw.folder.display_path(part.annotations)
-    file = coco.read(raw, part.annotations, WHAT, LISTS)
-    coco.refuse_bad(file, place, -FARTHEST)
-    _refuse_other(file.categories, {a.category_id for a in file.annotations}, place)
-    label_of = _labels(file.categories, classes)
-    ambiguous = _ids(file.categories, AMBIGUOUS)
-    spoilt = {a.image_id for a in file.annotations if a.category_id in ambiguous}
-    rows = [a for a in file.annotations if a.category_id in label_of and a.image_id not in spoilt]
-    chosen = {a.image_id for a in rows}
-    images = coco.images_of([image for image in file.images if image.id in chosen], part)
-    objects = object_table(
-        [a.image_id for a in rows],
-        [label_of[a.category_id] for a in rows],
-        sane([a.bbox for a in rows], place),
-        [max(a.bbox[2], 0) * max(a.bbox[3], 0) if a.area is None else a.area for a in rows],
-        [bool(a.iscrowd) for a in rows],
-    )
-    return classes, Manifest(images, objects)
+def _distinct_ids(blocks: list[np.ndarray]) -> pl.DataFrame:
+    """The distinct image ids. Each block is reduced first: sorting all ids at once would take too much memory."""
+    ids = np.concatenate([np.empty(0, np.int64), *(np.unique(block) for block in blocks)])
+    return pl.DataFrame({"image_id": ids}).unique()
 
 
-def unlabelled(raw: Raw, part: Part, source: OodSource) -> Manifest:
-    """The images all of whose objects are OOD; those without any object too where the source says so.
-
-    The train file is 5 GB: of each of its 26 million annotations no more is kept than the image and the category.
-    """
-    images = [coco.images_of([], part)]
-    categories: list[Category] = []
-    tags: list[tuple[np.ndarray, np.ndarray]] = []
-    kinds = {"images": Image, "annotations": Tag, "categories": Category}
-    for key, found in coco.lists(raw, part.annotations, WHAT, kinds, LISTS):
-        if key == "images":
-            images.append(coco.images_of(found, part))
-        elif key == "categories":
-            categories += found
-        else:
-            image_ids = np.fromiter((tag.image_id for tag in found), np.int64, len(found))
-            tags.append((image_ids, np.fromiter((tag.category_id for tag in found), np.int32, len(found))))
-    table, place = pl.concat(images), raw.folder.display_path(part.annotations)
-    coco.refuse_twice("image id", table["image_id"], place)
-    _refuse_other(categories, {int(each) for _, category_ids in tags for each in np.unique(category_ids)}, place)
-    tagged = _distinct([image_ids for image_ids, _ in tags])
-    strangers = tagged.join(table, on="image_id", how="anti")["image_id"]
-    coco.refuse_strangers(set(strangers), set(), "images", place)
-    far = sorted(_ids(categories, OOD))
-    spoilt = _distinct([image_ids[~np.isin(category_ids, far)] for image_ids, category_ids in tags])
-    table = table.join(spoilt, on="image_id", how="anti", maintain_order="left")
-    if not source.unannotated:
-        table = table.join(tagged, on="image_id", how="semi", maintain_order="left")
-    return Manifest(table, object_table([], [], []))
+def _check_categories(categories: list[Category], used: set[int], location: str) -> None:
+    """Refuse a file whose categories are not Objects365's, or that uses categories it does not list."""
+    matched = (category for categories in MATCHES.values() for category in categories)
+    expected = {_normalised(name) for name in (*AMBIGUOUS, *OOD, *matched)}
+    check_unique("category id", [category.id for category in categories], location)
+    if not any(_normalised(category.name) in expected for category in categories):
+        raise SaodError(f"{location} has none of Objects365's categories: check that it is the right file.")
+    check_listed(used, {category.id for category in categories}, "categories", location)
 
 
-def _distinct(blocks: list[np.ndarray]) -> pl.DataFrame:
-    """The image ids, block by block because all of them at once would be sorted in memory."""
-    found = np.concatenate([np.empty(0, np.int64), *(np.unique(block) for block in blocks)])
-    return pl.DataFrame({"image_id": found}).unique()
-
-
-def _refuse_other(categories: list[Category], used: set[int], place: str) -> None:
-    """Refuse a file whose categories are not Objects365's, or whose annotations have others than it lists."""
-    known = {_plain(name) for name in (*AMBIGUOUS, *OOD, *(each for names in MATCHES.values() for each in names))}
-    coco.refuse_twice("category id", [each.id for each in categories], place)
-    if not any(_plain(each.name) in known for each in categories):
-        raise SaodError(f"{place} has none of Objects365's categories: check that it is the right file.")
-    coco.refuse_strangers(used, {each.id for each in categories}, "categories", place)
-
-
-def _labels(categories: list[Category], classes: Classes) -> dict[int, int]:
-    """Category id → label."""
+def _label_of(categories: list[Category], classes: Classes) -> dict[int, int]:
+    """The label of each category id that matches a class."""
     label = {name: k for k, name in enumerate(classes.names)}
-    wanted = {_plain(match): label[name] for name, matches in MATCHES.items() if name in label for match in matches}
-    found = {each.id: wanted[_plain(each.name)] for each in categories if _plain(each.name) in wanted}
-    if not found:
+    by_name = {
+        _normalised(match): label[name] for name, matches in MATCHES.items() if name in label for match in matches
+    }
+    label_of = {c.id: by_name[_normalised(c.name)] for c in categories if _normalised(c.name) in by_name}
+    if not label_of:
         raise SaodError("None of Objects365's categories matches a class of the use case: check its val and id files.")
-    return found
+    return label_of
 
 
-def _ids(categories: list[Category], names: Iterable[str]) -> set[int]:
-    wanted = {_plain(name) for name in names}
-    return {each.id for each in categories if _plain(each.name) in wanted}
+def _category_ids(categories: list[Category], names: Iterable[str]) -> set[int]:
+    normalised = {_normalised(name) for name in names}
+    return {category.id for category in categories if _normalised(category.name) in normalised}
 
 
-def _plain(name: str) -> str:
-    """Some names end in a space in some releases."""
+def _normalised(name: str) -> str:
+    """Without the case, and without the space that ends some names in some releases."""
     return name.strip().casefold()
+
+
+READER = Objects365Reader()

@@ -1,7 +1,7 @@
 """Heads whose final detections carry the logits (and variances) of the row they came from.
 
-mmdet's post-processing filters by score, suppresses and takes the best; each class here does the same steps and takes
-the rows along, so that which row a detection came from is known and not guessed.
+mmdet's post-processing filters by score, suppresses duplicates and keeps the best. The classes here do the same steps and
+keep track of rows, so that the logits of each detection are known exactly.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from mmdet.models.utils import filter_scores_and_topk  # noqa: E402
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, scale_boxes  # noqa: E402
 
 
-class CarryingBox:
-    """The box head of a two-stage detector."""
+class LogitTrackingBoxHead:
+    """Mixin for the box head of a two-stage detector."""
 
     def scores_of(self: Any, logits: Tensor) -> Tensor:
-        """Probabilities of the classes, and of background last."""
+        """Probabilities of the classes, with background as the last column."""
         return logits.softmax(dim=-1)
 
     def split(self: Any, bbox_pred: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Deltas, and the logarithms of their variances where the head predicts them."""
+        """Deltas, and the logarithms of their variances if the head predicts them."""
         return bbox_pred, None
 
     def _predict_by_feat_single(
@@ -51,7 +51,7 @@ class CarryingBox:
         )
         if rescale:
             boxes = scale_boxes(boxes, [1 / factor for factor in img_meta["scale_factor"]])
-        found, labels, cells = multiclass_nms(
+        kept_boxes, labels, cells = multiclass_nms(
             boxes.view(len(roi), -1),
             self.scores_of(cls_score),
             rcnn_test_cfg.score_thr,
@@ -59,15 +59,15 @@ class CarryingBox:
             rcnn_test_cfg.max_per_img,
             return_inds=True,
         )
-        rows = cells[: len(found)] // self.num_classes  # a cell is a row's class
-        results = InstanceData(bboxes=found[:, :4], scores=found[:, 4], labels=labels, logits=cls_score[rows])
+        rows = cells[: len(kept_boxes)] // self.num_classes  # a cell is a pair of row and class
+        results = InstanceData(bboxes=kept_boxes[:, :4], scores=kept_boxes[:, 4], labels=labels, logits=cls_score[rows])
         if log_variance is not None:
             results.variance = log_variance.view(len(roi), -1, 4)[rows, labels].exp()
         return results
 
 
-class CarryingDense:
-    """The head of a one-stage detector: ATSS, RetinaNet, FCOS and their kin."""
+class LogitTrackingDenseHead:
+    """Mixin for the head of a one-stage detector, such as ATSS, RetinaNet and FCOS."""
 
     def _predict_by_feat_single(
         self: Any,
@@ -94,21 +94,21 @@ class CarryingDense:
             if factor is not None:
                 level["score_factors"] = factor.permute(1, 2, 0).reshape(-1).sigmoid()[rows]
             levels.append(level)
-        # in dictionaries: an InstanceData of each level would take several per cent of a small model's time
-        whole = {name: torch.cat([level[name] for level in levels]) for name in levels[0]}
-        boxes = self.bbox_coder.decode(whole.pop("priors"), whole.pop("deltas"), max_shape=img_meta["img_shape"])
-        results = InstanceData(bboxes=boxes, **whole)
+        # dictionaries, because one InstanceData per level would take several per cent of a small model's time
+        columns = {name: torch.cat([level[name] for level in levels]) for name in levels[0]}
+        boxes = self.bbox_coder.decode(columns.pop("priors"), columns.pop("deltas"), max_shape=img_meta["img_shape"])
+        results = InstanceData(bboxes=boxes, **columns)
         return self._bbox_post_process(results, cfg, rescale=rescale, with_nms=with_nms, img_meta=img_meta)
 
 
-class CarryingQuery:
-    """The head of a DETR with a sigmoid classifier: the best pairs of query and class."""
+class LogitTrackingQueryHead:
+    """Mixin for the head of a DETR with a sigmoid classifier, which keeps the best pairs of query and class."""
 
     def _predict_by_feat_single(
         self: Any, cls_score: Tensor, bbox_pred: Tensor, img_meta: dict[str, Any], rescale: bool = True
     ) -> InstanceData:
-        most = min(self.test_cfg.get("max_per_img", len(cls_score)), cls_score.numel())
-        scores, cells = cls_score.sigmoid().view(-1).topk(most)
+        count = min(self.test_cfg.get("max_per_img", len(cls_score)), cls_score.numel())
+        scores, cells = cls_score.sigmoid().view(-1).topk(count)
         rows = cells // self.num_classes
         height, width = img_meta["img_shape"][:2]
         limit = cls_score.new_tensor([width, height, width, height])
@@ -118,13 +118,20 @@ class CarryingQuery:
         return InstanceData(bboxes=boxes, scores=scores, labels=cells % self.num_classes, logits=cls_score[rows])
 
 
-def carry(model: nn.Module) -> bool:
-    """Let a detector's detections carry their logits; False where its head is of an unknown kind."""
+MIXINS = (
+    (LogitTrackingBoxHead, BBoxHead),
+    (LogitTrackingQueryHead, DETRHead),
+    (LogitTrackingDenseHead, BaseDenseHead),
+)
+
+
+def track_logits(model: nn.Module) -> bool:
+    """Change a detector's head so that detections carry their logits; False if its head is of an unsupported type."""
     head = getattr(getattr(model, "roi_head", model), "bbox_head", None)
-    for known, kind in ((CarryingBox, BBoxHead), (CarryingQuery, DETRHead), (CarryingDense, BaseDenseHead)):
-        if isinstance(head, known):
+    for mixin, base in MIXINS:
+        if isinstance(head, mixin):
             return True
-        if isinstance(head, kind):
-            head.__class__ = type(f"Carrying{type(head).__name__}", (known, type(head)), {})
+        if isinstance(head, base):
+            head.__class__ = type(f"LogitTracking{type(head).__name__}", (mixin, type(head)), {})
             return True
     return False

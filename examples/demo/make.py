@@ -35,7 +35,7 @@ def main() -> None:
             world = worlds[source_of(split)]
             drift = min(DRIFT[split] + worse, 1.0)
             rng = np.random.default_rng([11, skill, number])
-            rows = generate.detections(rng, world, 0, world.images, CLASSES, drift, many=14)
+            rows = generate.detections(rng, world, 0, world.images, CLASSES, drift, per_image=14)
             listed = coco_results(rows.image_id, rows.offsets, rows.columns)
             path = HERE / detector / f"{split}.json.gz"
             path.write_bytes(gzip.compress(json.dumps(listed, separators=(",", ":")).encode(), mtime=0))

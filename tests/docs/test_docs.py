@@ -144,7 +144,10 @@ def test_every_decision_is_listed():
     assert {page.name for page in folder.glob("0*.md")} <= listed
 
 
-@pytest.mark.skipif(find_spec("material") is None, reason="needs mkdocs-material: pip install 'saod-ray[docs]'")
+@pytest.mark.skipif(
+    find_spec("material") is None or find_spec("mkdocstrings") is None,
+    reason="needs mkdocs-material and mkdocstrings: pip install 'saod-ray[docs]'",
+)
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-# Everything a fresh machine needs is Python 3.11 and pip.
+# A fresh machine needs Python 3.11 or newer, and pip. Python 3.11 is the version that is tested.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,8 +9,8 @@ STAMP := $(VENV)/.installed
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "Python 3.11 is needed: install it, or say make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is required: install it, or run make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,mmdet,ray,report]'
 	$(BIN)/python -m saod_ray.score.warm
@@ -23,7 +23,7 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
-# kills, full disks, clusters of several nodes, and what is only true of a real run's figures
+# tests that kill processes, fill disks, start clusters of several nodes or read the results of a real run
 test-slow: demo
 	SAOD_SHAPES_RUN=runs/shapes $(BIN)/python -m pytest -n 2 -m slow
 
@@ -36,7 +36,7 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-# about an hour; docs/performance.md has what they print
+# takes about an hour; docs/performance.md shows the output
 BENCHMARKS := score reducers ap import_json shards bootstrap sweeps corruptions objects365 detect shapes stream simulate serve
 
 bench: $(addprefix bench-,$(BENCHMARKS))
@@ -44,14 +44,14 @@ bench: $(addprefix bench-,$(BENCHMARKS))
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 
-# under five minutes; SEED=7 for another one
+# takes less than five minutes; SEED=7 sets the seed
 attack: setup
 	$(BIN)/python -m benchmarks.attack $(or $(SEED),0)
 
 licences: setup
 	$(BIN)/python tools/licences.py
 
-# the digests of the packages for this platform
+# SHA-256 digests of all packages for this platform
 hashes: setup
 	$(BIN)/python tools/hashes.py constraints.txt constraints.hashes.txt
 

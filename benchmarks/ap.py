@@ -1,6 +1,6 @@
-"""COCO AP of 10,000 images, reading included, against faster-coco-eval and pycocotools: python -m benchmarks.ap.
+"""COCO AP of 10,000 images compared with faster-coco-eval and pycocotools, including reading: python -m benchmarks.ap.
 
-Each is a process of its own: ours reads the store's shards, theirs the same detections as COCO JSON.
+Each runs in its own process: ours reads the store's shards, theirs the same detections as COCO JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ json.dump(float(run.stats[0]), open(sys.argv[4], "w"))
 
 @dataclass(frozen=True)
 class MediumSet:
+    """Paths of the store, the ground truth and the COCO results, and the number of detections."""
+
     store: Path
     truth: Path
     detections: Path
@@ -40,23 +42,23 @@ class MediumSet:
 
 
 def medium_set() -> MediumSet:
-    """10,000 ID images as a store and as COCO JSON, made once."""
+    """Detections on 10,000 ID images as a store and as COCO JSON; generated once."""
     place = workspace("medium")
-    found = place / "id.detections.json"
-    if not found.exists():
+    detections = place / "id.detections.json"
+    if not detections.exists():
         shutil.rmtree(place, ignore_errors=True)
         cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", "medium")
-        saod_ray("export", place / "store", "--detector", "a", "--split", "id", "--out", found)
+        saod_ray("export", place / "store", "--detector", "a", "--split", "id", "--out", detections)
     shards = Store.open(str(place / "store")).shards("a", "id")
-    return MediumSet(place / "store", place / "id.json", found, sum(shard.detections for shard in shards))
+    return MediumSet(place / "store", place / "id.json", detections, sum(shard.detections for shard in shards))
 
 
 def ours(uri: str, out: str) -> None:
-    """AP alone from the shards, with nothing cached."""
+    """Compute only AP from the shards, without a cache."""
     store = Store.open(uri)
     objects = split.ground_truth(store, "id")
-    figures = ap.accuracy(split.load(store, "a", "id", objects), objects, zero_id_misses=True)
-    Path(out).write_text(json.dumps(figures.ap))
+    metrics = ap.accuracy(split.load(store, "a", "id", objects), objects, zero_id_misses=True)
+    Path(out).write_text(json.dumps(metrics.ap))
 
 
 def main() -> None:
@@ -66,7 +68,7 @@ def main() -> None:
     print(f"AP of {medium.count:,} detections on 10,000 images")
     out = workspace("medium") / "ap.json"
     values, costs = {}, {}
-    for _ in range(2):  # the first run may have to compile
+    for _ in range(2):  # the first run compiles the kernels if necessary
         shutil.rmtree(medium.store / "cache", ignore_errors=True)
         costs["saod-ray"] = cost_of(sys.executable, "-m", "benchmarks.ap", "ours", medium.store, out)
     values["saod-ray"] = json.loads(out.read_text())

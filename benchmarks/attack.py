@@ -1,7 +1,7 @@
-"""An attack on every kind of file that may come from elsewhere, and on a server: `python -m benchmarks.attack [SEED]`.
+"""Attack every kind of untrusted file, and a server: `python -m benchmarks.attack [SEED]`.
 
-Each attempt is refused with one sentence, harmless (what comes out is what came out before, or is within its bounds), or wrong:
-another result without a word, an error that is not one of ours, a file outside that was read or changed, code that ran.
+The outcome of an attempt is `refused` (with a single sentence), `harmless` (the result is unchanged or within its bounds) or
+`wrong`: another result without a message, an error that is not a SaodError, a file outside that was read or changed, code that ran.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from saod_ray.store.verify import verify
 DEMO = Path(__file__).parents[1] / "examples" / "demo"
 DETECTORS = ("sharp", "blunt")
 REFUSED, HARMLESS, WRONG = "refused", "harmless", "wrong"
-MAX_PIXELS = 1_000_000  # of the images that are tried
+MAX_PIXELS = 1_000_000  # limit for the attacked images
 Outcomes = Iterator[str]
 
 
 class Attack:
-    """A scored store of the demo, an image and a victim beside it, and how often each kind is tried."""
+    """A scored store of the demo, a file outside it that must not change, and the number of attempts per kind."""
 
     def __init__(self, folder: Path, seed: int, times: float) -> None:
         self.folder, self.rng, self._times = folder, random.Random(seed), times
@@ -81,7 +81,7 @@ class Attack:
             self.store.folder.put(f"selfaware/{name}.json", encode_json(result.selfaware))
 
     def times(self, count: int) -> range:
-        """As many attempts as asked for, more or fewer by the factor of the command line."""
+        """A range of `count` attempts, scaled by the factor of the command line."""
         return range(max(1, round(count * self._times)))
 
     def path(self, name: str) -> Path:
@@ -90,8 +90,8 @@ class Attack:
     def files(self, pattern: str) -> list[Path]:
         return sorted(path for path in self.path("").glob(pattern) if path.is_file())
 
-    def tried(self, what: str, attempt: Callable[[], bool]) -> str:
-        """What came of an attempt, which says whether all is as it should be."""
+    def outcome(self, what: str, attempt: Callable[[], bool]) -> str:
+        """The outcome of an attempt. `attempt` returns whether its result is acceptable."""
         try:
             is_fine = attempt()
         except SaodError as error:
@@ -106,16 +106,16 @@ class Attack:
         return outcome
 
     def with_content(self, path: Path, content: bytes, attempt: Callable[[], bool]) -> str:
-        """What came of an attempt while a file has another content."""
+        """The outcome of an attempt while `path` has other content."""
         before = path.read_bytes()
         path.write_bytes(content)
         try:
-            return self.tried(str(path), attempt)
+            return self.outcome(str(path), attempt)
         finally:
             path.write_bytes(before)
 
     def scores_as_before(self, with_cache: bool = False) -> bool:
-        """Whether the store gives the same values; others are fine where `verify` finds what is wrong."""
+        """Whether the store gives the same results, or `verify` finds the damage."""
         if not with_cache:
             shutil.rmtree(self.path("cache"), ignore_errors=True)
         store = Store.open(self.store.uri)
@@ -126,7 +126,7 @@ class Attack:
 
 
 def flips_of_the_store(attack: Attack) -> Outcomes:
-    """Bits of use-case.json, manifests, ledger pages and shards."""
+    """Flip bits of use-case.json, manifests, ledger pages and shards."""
     for pattern, count in (
         ("use-case.json", 12),
         ("manifest/*", 24),
@@ -141,7 +141,7 @@ def flips_of_the_store(attack: Attack) -> Outcomes:
 
 
 def forged_pages(attack: Attack) -> Outcomes:
-    """Ledger pages of other places, and pages with any content under a digest that fits."""
+    """Swap ledger pages, and write pages with changed content and a matching digest."""
     pages = attack.files("ledger/**/*.json")
     for _ in attack.times(20):
         path, other = attack.rng.sample(pages, 2)
@@ -158,14 +158,14 @@ def forged_pages(attack: Attack) -> Outcomes:
 
 
 def _with_digest(page: dict[str, Any]) -> bytes:
-    """A page whose digest fits its content."""
+    """A page with a digest that matches its content."""
     page["digest"] = ""
     page["digest"] = hashlib.sha256(msgspec.json.encode(page)).hexdigest()
     return json.dumps(page).encode()
 
 
 def _replaced(attack: Attack) -> bool:
-    """Import over a hostile page, in a copy."""
+    """Import over a hostile page, in a copy of the store."""
     copy = attack.folder / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(attack.path(""), copy)
@@ -174,7 +174,7 @@ def _replaced(attack: Attack) -> bool:
 
 
 def cache_entries(attack: Attack) -> Outcomes:
-    """Entries that are flipped, cut, or copied under another key."""
+    """Damage cache entries, and copy them under another key."""
     attack.scores_as_before()
     files = attack.files("cache/**/*")
     for _ in attack.times(60):
@@ -184,7 +184,7 @@ def cache_entries(attack: Attack) -> Outcomes:
 
 
 def self_aware_files(attack: Attack) -> Outcomes:
-    """Flips are refused; any value under a digest that fits is refused or a self-aware detector, and runs nothing."""
+    """Flips must be refused. Changed values with a matching digest must be refused or usable, and never run code."""
     path = attack.path("selfaware/sharp.json")
     original = path.read_bytes()
     expected = SelfAware.load(path).to_json()
@@ -217,12 +217,12 @@ def encoded_loosely(value: Any) -> bytes:
 
 
 def _is_usable(aware: SelfAware) -> bool:
-    """Whether a self-aware detector of anyone's numbers answers within its bounds."""
+    """Whether a self-aware detector with changed numbers is still consistent."""
     return np.isfinite(aware.image_threshold) and len(aware.calibrators) == len(aware.detection_thresholds)
 
 
 def results_files(attack: Attack) -> Outcomes:
-    """Flips are refused; values under a digest that fits are compared with those that the store gives."""
+    """Flips must be refused. Changed values with a matching digest are compared with the results of the store."""
     path, store = attack.path("results.json"), Store.open(attack.store.uri)
     original = path.read_bytes()
     expected = read_results(store)
@@ -234,7 +234,7 @@ def results_files(attack: Attack) -> Outcomes:
 
 
 def annotation_files(attack: Attack) -> Outcomes:
-    """COCO files; no name of an image leads out of the data folder."""
+    """Damage COCO files. No image name may lead out of the data folder."""
     data = attack.folder / "data"
     shutil.copytree(DEMO, data)
     case = UseCase.load(data / "use-case.toml")
@@ -256,7 +256,7 @@ def _names_stay_inside(case: UseCase) -> bool:
 
 
 def imports(attack: Attack) -> Outcomes:
-    """Result lists; what is imported is within the bounds of a detection."""
+    """Damage result lists. Imported values must be within the bounds of a detection."""
     rows = json.loads(gzip.decompress((DEMO / "sharp" / "val.json.gz").read_bytes()))[:40]
     path = attack.folder / "detections.json"
     for number in attack.times(120):
@@ -264,7 +264,9 @@ def imports(attack: Attack) -> Outcomes:
         text = json.dumps(rows).encode()
         path.write_bytes(mangled(text, attack.rng) if is_text else encoded_loosely(mutated(rows, attack.rng)))
         uri = str(attack.folder / f"import-{number}")
-        yield attack.tried(path.read_text(errors="replace")[:200], partial(_imported_within_bounds, attack, uri, path))
+        yield attack.outcome(
+            path.read_text(errors="replace")[:200], partial(_imported_within_bounds, attack, uri, path)
+        )
         shutil.rmtree(uri, ignore_errors=True)
 
 
@@ -280,37 +282,37 @@ def _imported_within_bounds(attack: Attack, uri: str, path: Path) -> bool:
 
 
 def toml_files(attack: Attack) -> Outcomes:
-    """Use cases and detectors."""
+    """Damage TOML files of use cases and detectors, and name backends that are not detectors."""
     use_case, detectors = attack.folder / "use-case.toml", attack.folder / "detectors.toml"
     text = (DEMO / "use-case.toml").read_bytes()
     table = b'[mine]\nbackend = "my.module:Class"\ncheckpoint = "w.pth"\nclasses = ["a", "b"]\noptions = {x = 1}\n'
     for _ in attack.times(300):
         use_case.write_bytes(mangled(text, attack.rng))
-        yield attack.tried(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).split_names()))
+        yield attack.outcome(str(use_case.read_bytes()), lambda: bool(UseCase.load(use_case).split_names()))
         detectors.write_bytes(mangled(table, attack.rng))
-        yield attack.tried(str(detectors.read_bytes()), lambda: bool(registry.choose("demo", str(detectors))))
+        yield attack.outcome(str(detectors.read_bytes()), lambda: bool(registry.choose("demo", str(detectors))))
     for backend in ("os:system", "builtins:eval", "subprocess:Popen", "pathlib:Path", "shutil:rmtree", "io:open"):
         detectors.write_text(f'[mine]\nbackend = "{backend}"\noptions = {{ command = "touch {attack.ran}" }}\n')
-        yield attack.tried(backend, lambda: not registry.build(registry.choose("demo", str(detectors))[0], ["a"], attack.folder))  # fmt: skip
+        yield attack.outcome(backend, lambda: not registry.build(registry.choose("demo", str(detectors))[0], ["a"], attack.folder))  # fmt: skip
 
 
 def images(attack: Attack) -> Outcomes:
-    """Files of every format that is read, changed in every way; and names that lead elsewhere."""
+    """Damage images of every supported format, and use names that lead out of the folder."""
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
     originals = []
     for kind in ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF"):
         sink = io.BytesIO()
         Image.fromarray(pixels).save(sink, kind)
         originals.append(sink.getvalue())
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what libpng and libjpeg print
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides the messages of libpng and libjpeg
     for _ in attack.times(1500):
         data = attack.rng.choice(originals)
-        head = attack.rng.random() < 0.6  # where sizes are
-        data = mangled(data[:64], attack.rng) + data[64:] if head else mangled(data, attack.rng)
-        yield attack.tried(repr(data[:64]), partial(_is_small, data))
+        is_header = attack.rng.random() < 0.6  # the header has the image's size
+        data = mangled(data[:64], attack.rng) + data[64:] if is_header else mangled(data, attack.rng)
+        yield attack.outcome(repr(data[:64]), partial(_is_small, data))
     folder = Folder(str(attack.folder / "store"))
     for name in (*filter(lambda value: isinstance(value, str) and value, HOSTILE), "../victim.parquet", ".."):
-        yield attack.tried(name[:99], partial(_is_absent, folder, name))
+        yield attack.outcome(name[:99], partial(_is_absent, folder, name))
 
 
 def _is_small(data: bytes) -> bool:
@@ -335,7 +337,7 @@ def main() -> int:
     """Print how many attempts were refused, harmless and wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seed", type=int, nargs="?", default=0)
-    parser.add_argument("--times", type=float, default=1.0, help="how many times the usual number of attempts")
+    parser.add_argument("--times", type=float, default=1.0, help="factor for the number of attempts")
     parser.add_argument("--only", choices=[kind.__name__ for kind in KINDS], help="one kind of attack")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)

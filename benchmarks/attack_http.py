@@ -1,4 +1,4 @@
-"""Requests that nobody should send, to a real `saod-ray serve`."""
+"""Attack a real `saod-ray serve` with malformed and unauthorised requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from saod_ray.score.self_aware import Identity, SelfAware
 if TYPE_CHECKING:
     from benchmarks.attack import Attack
 
-HURRY, PATIENCE = 0.5, 30.0  # seconds to wait for more of an answer
+SHORT_WAIT, LONG_WAIT = 0.5, 30.0  # seconds to wait for more of an answer
 SECRET = "an-attack-does-not-know-this"
 CLASSES = ("ball", "crate", "cone", "ring", "star")
 DETECTOR = '''
@@ -44,10 +44,10 @@ class Still:
 
 
 def attack_server(attack: Attack) -> Iterator[str]:
-    """Every answer is JSON, nothing is answered without the token, and the server is there afterwards."""
+    """Check that every answer is JSON, that nothing is answered without the token, and that the server survives."""
     folder = attack.folder / "server"
     folder.mkdir()
-    process = _started(folder)
+    process = _start_server(folder)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -60,13 +60,13 @@ def attack_server(attack: Attack) -> Iterator[str]:
         process.communicate()
 
 
-def _started(folder: Path) -> subprocess.Popen[str]:
+def _start_server(folder: Path) -> subprocess.Popen[str]:
     (folder / "still.py").write_text(DETECTOR)
     (folder / "mine.toml").write_text('[still]\nbackend = "still:Still"\n')
     (folder / "token").write_text(SECRET)
     (entry,) = registry.choose("shapes", str(folder / "mine.toml"))
-    whose = Identity("still", "shapes", CLASSES, registry.fingerprint(entry, CLASSES, folder), "run")
-    aware = SelfAware(ScoreSettings(), 0.9, np.zeros(len(CLASSES)), [None] * len(CLASSES), identity=whose)
+    identity = Identity("still", "shapes", CLASSES, registry.fingerprint(entry, CLASSES, folder), "run")
+    aware = SelfAware(ScoreSettings(), 0.9, np.zeros(len(CLASSES)), [None] * len(CLASSES), identity=identity)
     aware.save(folder / "still.json")
     options = ["--selfaware", "still.json", "--detector", "mine.toml", "--token-file", "token", "--port", "0"]
     limits = ["--max-bytes", "200KB", "--max-pixels", "100000"]
@@ -96,7 +96,7 @@ def _post(body: bytes, token: str, kind: str = "image/png", length: int | None =
 
 
 def _requests(rng: random.Random, count: int) -> Iterator[tuple[bytes, bool]]:
-    """Requests, and whether each may have the token in it."""
+    """Requests, each with whether it contains the token."""
     form = b'--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n' + _image() + b"\r\n--XX--\r\n"
     kind = "multipart/form-data; boundary=XX"
     for _ in range(count):
@@ -121,7 +121,7 @@ def _requests(rng: random.Random, count: int) -> Iterator[tuple[bytes, bool]]:
 
 
 def _outcome(port: int, request: bytes, has_token: bool, notes: list[str], must_answer: bool = False) -> str:
-    answer = _answer(port, request, PATIENCE if must_answer else HURRY)
+    answer = _answer(port, request, LONG_WAIT if must_answer else SHORT_WAIT)
     if not answer:
         return "wrong" if must_answer else "refused"
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -137,20 +137,20 @@ def _outcome(port: int, request: bytes, has_token: bool, notes: list[str], must_
 
 
 def _answer(port: int, request: bytes, seconds: float) -> bytes:
-    """What arrives until the server closes the connection, or says nothing more, as it does to half a request."""
+    """Everything that arrives until the server closes the connection or `seconds` pass without data."""
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=seconds) as wire:
             wire.sendall(request)
             while part := wire.recv(1 << 16):
                 answer += part
-    except OSError:  # a timeout, or the server closed it meanwhile
+    except OSError:  # a timeout, or the server closed the connection
         pass
     return answer
 
 
 def _dechunked(head: bytes, body: bytes) -> bytes:
-    """The first answer's body, however it is framed."""
+    """The body of the first answer, chunked or not."""
     if b"transfer-encoding: chunked" in head.lower():
         size, _, rest = body.partition(b"\r\n")
         return rest[: int(size, 16)]

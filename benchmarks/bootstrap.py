@@ -1,4 +1,4 @@
-"""What intervals cost beside the scoring itself: python -m benchmarks.bootstrap [--scale full] [--replicates 1000]."""
+"""Cost of intervals relative to the scoring itself: python -m benchmarks.bootstrap [--scale full] [--replicates 1000]."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ def main() -> None:
     parser.add_argument("--scale", choices=list(generate.SIZES), default="full")
     parser.add_argument("--replicates", type=int, default=1000)
     options = parser.parse_args()
-    place = workspace(f"score-{options.scale}")  # what benchmarks.score generates too
+    place = workspace(f"score-{options.scale}")  # shared with benchmarks.score
     if not (place / "store" / "ledger" / "a" / "ood").exists():
         shutil.rmtree(place, ignore_errors=True)
         cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", options.scale)
     store, resampled = place / "store", ["--bootstrap", options.replicates]
-    saod_ray("score", store, *resampled)  # compiles the kernels on a machine that has not yet
+    saod_ray("score", store, *resampled)  # compiles the kernels if necessary
     shutil.rmtree(store / "cache")
     first = saod_ray("score", store)
     print(f"first scoring                      {first}")
     shutil.rmtree(store / "cache")
-    both = saod_ray("score", store, *resampled)
-    print(f"with {options.replicates:,} resamples               {both}")
-    print(f"  resamples by themselves: {(both.cpu - first.cpu) / first.cpu:.2f} of the CPU-seconds of the scoring")
+    with_resamples = saod_ray("score", store, *resampled)
+    print(f"with {options.replicates:,} resamples               {with_resamples}")
+    share = (with_resamples.cpu - first.cpu) / first.cpu
+    print(f"  resamples alone: {share:.2f} of the CPU-seconds of the scoring")
     print(f"the same again                     {saod_ray('score', store, *resampled)}")
     again = saod_ray("score", store, "--tau", 0.5, *resampled)
     print(f"another tau, with resamples        {again}")

@@ -1,4 +1,4 @@
-"""CPU time of the fifteen corruptions against imagecorruptions, and the largest difference: python -m benchmarks.corruptions."""
+"""CPU time of the fifteen corruptions compared with imagecorruptions: python -m benchmarks.corruptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED = 3
 
 
 class Row(NamedTuple):
-    """CPU milliseconds of one image, and how many levels apart the same draws are."""
+    """CPU milliseconds per image, and the largest difference in levels for the same draws."""
 
     library: float
     ours: float
@@ -44,15 +44,17 @@ def main() -> None:
                 print(
                     f"{name:20} {severity:8} {row.library:11.1f} {row.ours:9.2f} {row.library / row.ours:9.1f} {row.difference:11}"
                 )
-        _summary(f"{width}×{height}", [row for key, some in rows.items() if key[1:] == (width, height) for row in some])
-    _summary("all", [row for some in rows.values() for row in some])
+        _summary(
+            f"{width}×{height}", [row for key, group in rows.items() if key[1:] == (width, height) for row in group]
+        )
+    _summary("all", [row for group in rows.values() for row in group])
 
 
 def _options() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=_size, nargs="+", default=[(640, 480), (1280, 720)], metavar="WxH")
     parser.add_argument("--severities", type=int, nargs="+", default=[1, 3, 5])
-    parser.add_argument("--repeats", type=int, default=7, help="of each; the least counts")
+    parser.add_argument("--repeats", type=int, default=7, help="repeats per measurement; the smallest time counts")
     return parser.parse_args()
 
 
@@ -62,13 +64,13 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _row(image: Array, name: str, severity: int, options: Any) -> Row:
-    """Both on the same image in the same process; the library draws by its own means, ours by its own."""
-    theirs = _least(lambda: library.corrupted(image, name, severity, SEED), options.repeats)
-    ours = _least(lambda: corrupt(image, name, severity, SEED, 1), options.repeats)
+    """Measure both on the same image in the same process, each with its own random draws."""
+    theirs = _smallest_ms(lambda: library.corrupted(image, name, severity, SEED), options.repeats)
+    ours = _smallest_ms(lambda: corrupt(image, name, severity, SEED, 1), options.repeats)
     return Row(theirs, ours, _difference(image, name, severity))
 
 
-def _least(work: Callable[[], object], repeats: int) -> float:
+def _smallest_ms(work: Callable[[], object], repeats: int) -> float:
     work()
     times = []
     for _ in range(repeats):
@@ -79,21 +81,21 @@ def _least(work: Callable[[], object], repeats: int) -> float:
 
 
 def _difference(image: Array, name: str, severity: int) -> int:
-    """The library's pixels less ours from the library's draws; for a noise, from its formula."""
+    """The largest difference from the library's pixels, for the library's draws. Noises are compared by their formula."""
     expected = library.corrupted(image, name, severity, SEED)
     if name in NOISES:
-        noise, drawn = NOISES[name], library.noise_draws(name, image, severity, SEED)
-        got = noise.level(image, drawn, noise.strengths[severity - 1])
+        noise, draws = NOISES[name], library.noise_draws(name, image, severity, SEED)
+        got = noise.level(image, draws, noise.strengths[severity - 1])
     else:
-        drawn = library.draws(name, image.shape[0], image.shape[1], severity, SEED)
-        got = STEPS[name].apply(image, drawn, severity)
+        draws = library.draws(name, image.shape[0], image.shape[1], severity, SEED)
+        got = STEPS[name].apply(image, draws, severity)
     return int(np.abs(got.astype(int) - expected).max())
 
 
 def _decoding(image: Array, repeats: int) -> float:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=90)
-    return _least(lambda: np.asarray(Image.open(io.BytesIO(buffer.getvalue()))), repeats)
+    return _smallest_ms(lambda: np.asarray(Image.open(io.BytesIO(buffer.getvalue()))), repeats)
 
 
 def _summary(title: str, rows: list[Row]) -> None:

@@ -1,7 +1,8 @@
-"""Images a second of our detectors against mmdet's inference_detector, and what uncertainties cost: python -m benchmarks.detect.
+"""Throughput of our detectors compared with mmdet's inference_detector, and the cost of uncertainties: python -m benchmarks.detect.
 
-Both have the same random weights, the same images and one thread. A threshold is chosen for each detector with which
-about a hundred detections an image pass: 100 are the most, and trained detectors have fewer. The least CPU time of alternating rounds counts.
+Both use the same random weights, the same images and one thread. For each detector, a score threshold is chosen that lets
+about a hundred detections per image pass; 100 is the maximum, and trained detectors have fewer. The smallest CPU time of
+alternating rounds counts.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from mmdet.registry import MODELS  # isort: skip
 from mmdet.utils import get_test_pipeline_cfg  # isort: skip
 
 DETECTORS = ("f-rcnn", "rs-rcnn", "atss", "d-detr", "nll-rcnn", "es-rcnn")
-ENOUGH = 95  # detections an image, of at most 100
+ENOUGH = 95  # detections per image, of at most 100
 Images = list[np.ndarray]
 
 
 class Setting(NamedTuple):
-    """One family of models, and the images they are tried on."""
+    """A family of models, and the images they run on."""
 
     family: str
     classes: int
@@ -50,41 +51,42 @@ class Setting(NamedTuple):
 
 def main() -> None:
     options = _options()
-    warnings.simplefilter("ignore")  # mmdet's, of its own calls
+    warnings.simplefilter("ignore")  # mmdet warns about its own calls
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     settings = [Setting("small", 5, _photographs(8, 256, 256), (1, 2, 8), options.rounds)]
     if options.paper:
         settings.append(Setting("paper", 80, _photographs(2, 480, 640), (1, 2), 2))
-    print(f"{'images a second':18} batch       mmdet        ours     ratio  with uncertainties  detections  difference")
+    print(
+        f"{'images per second':18} batch       mmdet        ours     ratio  with uncertainties  detections  difference"
+    )
     for setting in settings:
         for name in options.detectors if setting.family == "small" else ("f-rcnn", "atss"):
-            _try(f"{setting.family}/{name}", setting)
+            _compare(f"{setting.family}/{name}", setting)
 
 
 def _options() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--detectors", nargs="+", choices=DETECTORS, default=DETECTORS)
-    parser.add_argument("--rounds", type=int, default=8, help="of each; the least time counts")
-    parser.add_argument("--paper", action="store_true", help="F-RCNN and ATSS of the paper's size too (minutes)")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds per measurement; the smallest time counts")
+    parser.add_argument("--paper", action="store_true", help="also F-RCNN and ATSS at the paper's size (takes minutes)")
     return parser.parse_args()
 
 
-def _photographs(many: int, height: int, width: int) -> Images:
-    return [pictures.photograph(height, width, seed) for seed in range(many)]
+def _photographs(count: int, height: int, width: int) -> Images:
+    return [pictures.photograph(height, width, seed) for seed in range(count)]
 
 
-def _try(name: str, setting: Setting) -> None:
+def _compare(name: str, setting: Setting) -> None:
     config, images = _config(name, setting), setting.images
     ours, bare = _ours(name, config, setting), _ours(name, config, setting, carries=False)
     theirs = _theirs(config, ours)
     _choose_threshold(ours, [ours.model, bare.model, theirs], images[: len(images) // 2])
     steps = get_test_pipeline_cfg(config)
-    prepare = Compose(
-        [{"type": "mmdet.LoadImageFromNDArray"}, *steps[1:]]
-    )  # once: by default it is built at every call
+    # built once; inference_detector would build it at every call
+    prepare = Compose([{"type": "mmdet.LoadImageFromNDArray"}, *steps[1:]])
     bgr = [cv2.cvtColor(image, cv2.COLOR_RGB2BGR) for image in images]
-    found, expected = ours.detect(images), inference_detector(theirs, bgr, prepare)
+    actual, expected = ours.detect(images), inference_detector(theirs, bgr, prepare)
     for batch in setting.batches:
         ours.batch_size = bare.batch_size = batch
         work = [
@@ -92,7 +94,7 @@ def _try(name: str, setting: Setting) -> None:
             lambda: bare.detect(images),
             lambda: ours.detect(images),
         ]
-        peer, without, cost = (len(images) / seconds for seconds in _least(work, setting.rounds))
+        peer, without, cost = (len(images) / seconds for seconds in _smallest_times(work, setting.rounds))
         # a head of ours carries its logits by nature: there is none without
         added = (
             ""
@@ -101,7 +103,7 @@ def _try(name: str, setting: Setting) -> None:
         )
         print(
             f"{name:18} {batch:5} {peer:11.2f} {cost:11.2f} {cost / peer:9.2f} {added:>19} "
-            f"{np.mean([len(each.score) for each in found]):11.0f} {_difference(found, expected):11.1e}",
+            f"{np.mean([len(detections.score) for detections in actual]):11.0f} {_difference(actual, expected):11.1e}",
             flush=True,
         )
 
@@ -132,40 +134,41 @@ def _theirs(config: Config, ours: MmdetDetector) -> Any:
 
 
 def _stage(model: Any) -> Any:
-    """What post-processes."""
+    """The part of a model that post-processes detections."""
     return model.roi_head if hasattr(model, "roi_head") else model.bbox_head
 
 
 def _choose_threshold(detector: MmdetDetector, models: list[Any], images: Images) -> None:
-    """The highest threshold, to a thousandth of it, with which enough pass; a DETR has none and returns its best."""
+    """Set the highest threshold, to 0.1 %, that lets enough detections pass. A DETR has none and returns its best queries."""
     settings = [_stage(model).test_cfg for model in models]
     if "score_thr" not in settings[0]:
         return
     low, high = 1e-6, 1.0
     while high / low > 1.001:
         middle = (low * high) ** 0.5
-        for each in settings:
-            each.score_thr = middle
-        enough = np.mean([len(each.score) for each in detector.detect(images)]) >= ENOUGH
+        for test_config in settings:
+            test_config.score_thr = middle
+        enough = np.mean([len(detections.score) for detections in detector.detect(images)]) >= ENOUGH
         low, high = (middle, high) if enough else (low, middle)
-    for each in settings:
-        each.score_thr = low
+    for test_config in settings:
+        test_config.score_thr = low
 
 
-def _least(work: list[Callable[[], object]], rounds: int) -> list[float]:
-    """CPU seconds of each, in turn."""
+def _smallest_times(work: list[Callable[[], object]], rounds: int) -> list[float]:
+    """The smallest CPU-seconds of each function, called in turns."""
     times: list[list[float]] = [[] for _ in work]
     for _ in range(rounds):
-        for each, own in zip(work, times, strict=True):
+        for function, seconds in zip(work, times, strict=True):
             began = time.process_time()
-            each()
-            own.append(time.process_time() - began)
-    return [min(own) for own in times]
+            function()
+            seconds.append(time.process_time() - began)
+    return [min(seconds) for seconds in times]
 
 
-def _difference(found: list[Detections], expected: list[Any]) -> float:
-    pairs = zip(found, expected, strict=True)
-    return max(float(np.abs(each.score - peer.pred_instances.scores.numpy()).max()) for each, peer in pairs)
+def _difference(actual: list[Detections], expected: list[Any]) -> float:
+    """The largest difference between scores."""
+    pairs = zip(actual, expected, strict=True)
+    return max(float(np.abs(ours.score - theirs.pred_instances.scores.numpy()).max()) for ours, theirs in pairs)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Make stores and COCO files of any size, up to the benchmark's own: python -m benchmarks.generate OUT [--scale full].
+"""Generate stores and COCO files of any size, up to that of the benchmark: python -m benchmarks.generate OUT [--scale full].
 
-Objects have a long-tailed class distribution. Most objects get a few detections around them, the rest of an image's
-detections (about 83 on average, at most 100) are background. Everything follows from the seed.
+Objects have a long-tailed class distribution. Most objects get a few detections around them. The remaining detections of an
+image (about 83 on average in total, at most 100) are background. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Array = np.ndarray
 SIZES = {"small": (200, 300, 400), "medium": (5_000, 10_000, 20_000), "full": (5_000, 45_391, 110_428)}
 SHARD = 4096
 WIDTH, HEIGHT = 640.0, 480.0
-# how much a split's detections have lost: their scores shrink and their boxes drift
+# how much the detections of a split degrade: scores shrink and boxes drift
 DRIFT = {"val": 0.0, "id": 0.1, "id-c1": 0.2, "id-c3": 0.35, "id-c5": 0.55, "pseudo-ood": 0.9, "ood": 0.85}
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The objects of a source: `image` rises."""
+    """The objects of a source. `image` is sorted; `bbox` is (n, 4), x y w h in pixels."""
 
     images: int
     image: Array
@@ -42,7 +42,7 @@ class Scene:
 
 
 def scene(rng: np.random.Generator, images: int, classes: int) -> Scene:
-    """Objects on images: about seven an image, some images without any."""
+    """Objects on images: about seven per image, and some images without any."""
     counts = rng.poisson(7.0, images) * (rng.random(images) > 0.01)
     n = int(counts.sum())
     weight = 1.0 / np.arange(1, classes + 1)
@@ -53,12 +53,12 @@ def scene(rng: np.random.Generator, images: int, classes: int) -> Scene:
 
 
 def detections(
-    rng: np.random.Generator, world: Scene, first: int, last: int, classes: int, drift: float, many: int = 88
+    rng: np.random.Generator, world: Scene, first: int, last: int, classes: int, drift: float, per_image: int = 88
 ) -> Rows:
-    """Detections on images first to last, about `many` each, by falling score."""
+    """Detections on images `first` up to `last`, about `per_image` each, by falling score."""
     start, end = np.searchsorted(world.image, [first, last])
-    wanted = np.clip(rng.normal(many, many / 5, last - first), 0, 100).astype(np.int64)
-    wanted[rng.random(last - first) < 0.003] = 0
+    limits = np.clip(rng.normal(per_image, per_image / 5, last - first), 0, 100).astype(np.int64)
+    limits[rng.random(last - first) < 0.003] = 0
     copies = rng.poisson(5.0, end - start) * (rng.random(end - start) > drift * 0.7)
     thing = np.repeat(np.arange(start, end), copies)
     spread = rng.gamma(1.2, 0.08 + 0.12 * drift, len(thing))
@@ -66,7 +66,7 @@ def detections(
     corner = world.bbox[thing, :2] + rng.normal(0, 1, (len(thing), 2)) * size * spread[:, None]
     size = size * np.exp(rng.normal(0, 1, (len(thing), 2)) * spread[:, None])
     near = rng.beta(2.2, 1.6 + 4 * spread) * (1 - 0.6 * drift)
-    background = np.repeat(np.arange(first, last), wanted)
+    background = np.repeat(np.arange(first, last), limits)
     far_size = np.exp(rng.normal(4.0, 1.0, (len(background), 2))).clip(4, [WIDTH, HEIGHT])
     far_corner = rng.random((len(background), 2)) * ([WIDTH, HEIGHT] - far_size).clip(0)
     image = np.concatenate([world.image[thing], background])
@@ -80,7 +80,7 @@ def detections(
     order = np.lexsort((-score, image))
     at = np.searchsorted(image[order], np.arange(first, last))
     rank = np.arange(len(order)) - np.repeat(at, np.diff([*at, len(order)]))
-    order = order[rank < wanted[image[order] - first]]
+    order = order[rank < limits[image[order] - first]]
     counts = np.bincount(image[order] - first, minlength=last - first)
     box = box[order].astype(np.float32)
     entropy = (-np.log(score[order]) * 0.7 + rng.random(len(order)) * 0.3).astype(np.float32)
@@ -90,7 +90,7 @@ def detections(
 
 
 def coco(world: Scene, classes: int) -> dict[str, Any]:
-    """The annotations of a source; one object in eighty is a crowd."""
+    """The COCO annotations of a source. One object in eighty is a crowd."""
     objects = [
         {
             "id": k + 1,
@@ -130,7 +130,7 @@ def make_use_case(out: Path, sizes: tuple[int, int, int], classes: int, seed: in
 
 
 def make_store(out: Path, sizes: tuple[int, int, int], names: list[str], classes: int = 80, seed: int = 0) -> Store:
-    """A store with all splits of some detectors, below OUT/store."""
+    """Generate a store with all splits of the named detectors in OUT/store."""
     case, worlds = make_use_case(out, sizes, classes, seed)
     store = Store.open_or_create(str(out / "store"), case)
     for skill, detector in enumerate(names):
@@ -140,7 +140,7 @@ def make_store(out: Path, sizes: tuple[int, int, int], names: list[str], classes
 
 
 def write_split(store: Store, detector: str, split: str, world: Scene, classes: int, seed: list[int]) -> None:
-    """Commit one split's shards and its ledger page."""
+    """Commit the shards of a split and the ledger page that lists them."""
     shards = []
     for first in range(0, world.images, SHARD):
         rng = np.random.default_rng([*seed, first])

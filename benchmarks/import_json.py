@@ -12,8 +12,8 @@ from benchmarks.measure import python, saod_ray, workspace
 PEER = "import json, sys; json.load(open(sys.argv[1]))"
 
 
-def enlarged(source: Path, target: Path, size: int) -> None:
-    """The same list again and again until the file has that many bytes."""
+def enlarge(source: Path, target: Path, size: int) -> None:
+    """Repeat the list in `source` until `target` has at least `size` bytes."""
     inner = source.read_bytes().strip()[1:-1]
     with target.open("wb") as out:
         out.write(b"[" + inner)
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument(
-        "--no-peer", action="store_true", help="skip json.load, which needs seven times the file in memory"
+        "--no-peer", action="store_true", help="skip json.load, which needs seven times the file size in memory"
     )
     options = parser.parse_args()
     medium = medium_set()
@@ -35,7 +35,7 @@ def main() -> None:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         file = place / "found.json"
-        enlarged(medium.detections, file, int(share * options.gigabytes * 1e9))
+        enlarge(medium.detections, file, int(share * options.gigabytes * 1e9))
         case = medium.truth.parent / "use-case.toml"
         args = ["--use-case", case, "--detector", "a", "--split", "id", "--detections", file]
         cost = saod_ray("import", place / "store", *args)

@@ -1,4 +1,4 @@
-"""What a process costs: CPU seconds, wall seconds and peak memory of a child, all of its start-up included."""
+"""Measure child processes: CPU-seconds, wall seconds and peak memory, including start-up."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Cost:
+    """CPU-seconds, wall seconds, and peak memory in GiB."""
+
     cpu: float
     wall: float
     gib: float
@@ -21,7 +23,7 @@ class Cost:
 
 
 def cost_of(*command: object, checkout: Path | None = None) -> Cost:
-    """Run a command to its end, with the code of another checkout if one is given; output is dropped unless it fails."""
+    """Run a command to its end, optionally with the code of another checkout. Output is shown only if it fails."""
     began = time.monotonic()
     env = {**os.environ, "PYTHONPATH": str(checkout)} if checkout is not None else None
     process = subprocess.Popen(
@@ -45,5 +47,5 @@ def python(code: str, *args: object) -> Cost:
 
 
 def workspace(name: str) -> Path:
-    """Where a benchmark keeps what it generated, for the next time."""
+    """The folder in which a benchmark keeps generated data for later runs."""
     return Path("runs") / "bench" / name

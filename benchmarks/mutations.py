@@ -1,4 +1,4 @@
-"""Changes to files that an attack tries: flipped bits, cuts, swaps, and JSON values that somebody might put there."""
+"""Mutations of files for attacks: flipped bits, cuts, swaps, and hostile JSON values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOSTILE: tuple[Any, ...] = (
 
 
 def flipped(data: bytes, rng: random.Random) -> bytes:
-    """One bit is another."""
+    """A copy with one flipped bit."""
     changed = bytearray(data)
     changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
 
 
 def mangled(data: bytes, rng: random.Random) -> bytes:
-    """Flipped, cut off, lengthened, or with a part that is overwritten, repeated or left out."""
+    """A copy that is flipped, truncated, lengthened, or has a part overwritten, repeated or removed."""
     start = rng.randrange(len(data))
     stop = min(len(data), start + rng.choice((1, 4, 64, 4096)))
     match rng.randrange(7):
@@ -60,7 +60,7 @@ def mutated(value: Any, rng: random.Random) -> Any:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """Every part of a value as its holder and key; of long lists the first and last few."""
+    """Every part of a value as (container, key); of long lists only the first and last three items."""
     keys: list[Any] = list(value) if isinstance(value, dict) else list(range(len(value)))
     if isinstance(value, list) and len(keys) > 6:
         keys = keys[:3] + keys[-3:]

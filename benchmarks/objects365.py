@@ -1,6 +1,6 @@
 """Memory and speed of parsing Objects365's train file against json.load and ijson: python -m benchmarks.objects365.
 
-The file is generated in the data set's form, with its ratio of 15 annotations an image; the real one has 5 GB.
+The file is generated in the data set's format, with its ratio of 15 annotations per image. The real file has 5 GB.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ files = SourceFiles(sys.argv[1], ["train.json"], lambda done, total: None)
 manifest = objects365.READER.read_unlabelled(files, Part("train.json", "train"), OodSource(name="near"))
 assert manifest.images.height == int(sys.argv[2]), manifest.images.height
 """
-# both peers do no more than reach every annotation
+# both only visit every annotation
 JSON_LOAD = "import json, sys; data = json.load(open(sys.argv[1])); print(len(data['annotations']))"
 IJSON = "import ijson, sys; print(sum(1 for _ in ijson.items(open(sys.argv[1], 'rb'), 'annotations.item')))"
 ANNOTATION = (
     '{"id": %d, "iscrowd": 0, "isfake": 0, "area": %.13f, "isreflected": 0, "bbox": [%.10f, %.10f, %.14f, %.14f], '
     '"image_id": %d, "category_id": %d}'
 )
-A_BATCH = 20_000  # images written at once
+BATCH_IMAGES = 20_000  # images written at once
 
 
 def generate(path: Path, size: int) -> int:
-    """Write a file of about that many bytes; returns how many images are OOD."""
+    """Write a file of about `size` bytes; return the number of OOD images."""
     names = [*(name for names in MATCHES.values() for name in names), *AMBIGUOUS, *OOD]
     rng = np.random.default_rng(0)
     near, first, count = 0, len(names) - len(OOD), int(size / 3370)
     with path.open("w") as out:
         out.write('{"images": [')
         for i in range(count):
-            shown = {"height": 512, "id": i, "license": 5, "width": 769, "url": ""}
+            image = {"height": 512, "id": i, "license": 5, "width": 769, "url": ""}
             out.write(", " * bool(i))
-            out.write(json.dumps({**shown, "file_name": f"images/v1/patch{i % 50}/objects365_v1_{i:08d}.jpg"}))
+            out.write(json.dumps({**image, "file_name": f"images/v1/patch{i % 50}/objects365_v1_{i:08d}.jpg"}))
         out.write('], "annotations": [')
         number = 0
-        for start in range(0, count, A_BATCH):
+        for start in range(0, count, BATCH_IMAGES):
             lines = []
-            for i in range(start, min(start + A_BATCH, count)):
+            for i in range(start, min(start + BATCH_IMAGES, count)):
                 is_near = i % 49 == 0
                 near += is_near
                 low = first if is_near else 0
@@ -68,12 +68,14 @@ def generate(path: Path, size: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=0.4)
-    parser.add_argument("--no-peers", action="store_true", help="skip json.load, which needs eight times the file")
+    parser.add_argument(
+        "--no-peers", action="store_true", help="skip json.load, which needs eight times the file size in memory"
+    )
     options = parser.parse_args()
     place = workspace("objects365")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # a child's peak memory begins with its parent's
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # a child inherits the peak memory of its parent
         near = pool.submit(generate, place / "train.json", int(options.gigabytes * 1e9)).result()
     gigabytes = (place / "train.json").stat().st_size / 1e9
     ours = python(OURS, place, near)

@@ -1,7 +1,7 @@
-"""Reducers in polars against loops compiled by numba, on arrays of full size: python -m benchmarks.reducers.
+"""Reducers in polars against loops compiled by numba, on full-size arrays: python -m benchmarks.reducers.
 
-Class sums are polars in the package; the loop here is what they replaced. Image-level uncertainty is a compiled loop in the
-package; the polars expressions here are what it was measured against. CPU-seconds of all threads, the smallest of five.
+The package computes class sums with polars; the loop here is what they replaced. It computes image-level uncertainty with a
+compiled loop; the polars expressions here are the alternative. Prints CPU-seconds of all threads, the smallest of five runs.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def loop_sums(label: Array, score: Array, state: Array, iou: Array, edges: Array
 
 
 def polars_uncertainty(offsets: Array, score: Array) -> pl.DataFrame:
-    """Top-3 of 1 - score, over lists; images of more than 100 detections would need another step."""
+    """Top-3 of 1 - score, over lists. Images with more than 100 detections would need another step."""
     lists = pl.Series("score", pl.Series(score).reshape((len(offsets) - 1, PER_IMAGE)).cast(pl.List(pl.Float64)))
     smallest = (1 - pl.element()).bottom_k(3).sort().sum()
     return lists.to_frame().select(pl.col("score").list.eval(smallest).list.first())
 
 
 def grouped_uncertainty(image: Array, score: Array) -> pl.DataFrame:
-    """The same over rows."""
+    """The same, with one row per detection."""
     frame = pl.DataFrame({"image": image, "value": 1 - score})
     return frame.group_by("image").agg(pl.col("value").bottom_k(3).sort().sum())
 

@@ -1,10 +1,10 @@
-"""Score a full-size detector cold, and again with other settings: python -m benchmarks.score [--scale full].
+"""Score a full-size detector with an empty cache, and again with other settings: python -m benchmarks.score [--scale full].
 
-The peer measured beside it is pycocotools doing one of the several matchings that a published evaluation consists of:
-loading 10,000 test images' detections as JSON and matching them at one IoU threshold.
+For comparison, pycocotools does one of the several matchings of a published evaluation: it loads the detections on 10,000
+test images as JSON and matches them at one IoU threshold.
 
-`--against DIR` compares with another checkout of this repository instead: both score the same store in turns, and the
-ratios of their CPU-seconds are printed, with the smallest of each side over the rounds.
+`--against DIR` compares with another checkout of this repository instead: both score the same store in turns. It prints the
+ratios of their CPU-seconds, with the smallest value of each side over the rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks import ap, generate
 from benchmarks.measure import Cost, cost_of, python, saod_ray, workspace
 from saod_ray.store.store import Store
 
-# the published evaluation on this kind of machine, as stated where the project began; it is not measured here
+# stated for the published evaluation on this kind of machine; not measured here
 OFFICIAL_CPU, OFFICIAL_DETECTIONS, OFFICIAL_GIB = 600.0, 25_000_000, 14.0
 
 PEER = """
@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("--scale", choices=list(generate.SIZES), default="full")
     parser.add_argument("--no-peer", action="store_true", help="skip the minute that pycocotools takes")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to compare with")
-    parser.add_argument("--rounds", type=int, default=3, help="of --against")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of --against")
     options = parser.parse_args()
-    store, count = prepared(options.scale)
+    store, count = prepare_store(options.scale)
     if options.against is not None:
         compare(Path(store.uri).resolve(), options.against.resolve(), options.rounds)
         return
@@ -76,26 +76,26 @@ def main() -> None:
         )
 
 
-def prepared(scale: str) -> tuple[Store, int]:
-    """The store without a cache, kernels compiled, and its number of detections."""
+def prepare_store(scale: str) -> tuple[Store, int]:
+    """The store with an empty cache, and its number of detections. Kernels are compiled."""
     place = workspace(f"score-{scale}")
     if not (place / "store" / "ledger" / "a" / "ood").exists():
         shutil.rmtree(place, ignore_errors=True)
         cost_of(sys.executable, "-m", "benchmarks.generate", place, "--scale", scale)
     store = Store.open(str(place / "store"))
     count = sum(shard.detections for split in store.splits for shard in store.shards("a", split))
-    saod_ray("score", store.uri, "--partial")  # compiles the kernels on a machine that has not yet
+    saod_ray("score", store.uri, "--partial")  # compiles the kernels if necessary
     shutil.rmtree(place / "store" / "cache")
     print(f"{count:,} detections on {sum(s.images for x in store.splits for s in store.shards('a', x)):,} images")
     return store, count
 
 
 def compare(store: Path, other: Path, rounds: int) -> None:
-    """Both sides in turns, each from an empty cache of its own."""
+    """Measure both checkouts in turns, each from an empty cache."""
     sides = {"here": Path.cwd(), "there": other}
     costs: dict[str, dict[str, list[Cost]]] = {}
     shutil.rmtree(store / "cache", ignore_errors=True)
-    saod_ray("score", store, checkout=other)  # compiles the kernels there
+    saod_ray("score", store, checkout=other)  # compiles the kernels of the other checkout
     for number in range(rounds):
         for side in list(sides)[:: 1 if number % 2 else -1]:
             shutil.rmtree(store / "cache", ignore_errors=True)
@@ -103,8 +103,8 @@ def compare(store: Path, other: Path, rounds: int) -> None:
                 cost = saod_ray("score", store, *args, checkout=sides[side])
                 costs.setdefault(name, {}).setdefault(side, []).append(cost)
     for name, by_side in costs.items():
-        here, there = (min(by_side[side], key=lambda cost: cost.cpu) for side in sides)
-        print(f"{name:24} here {here}   there {there}   {here.cpu / there.cpu:5.2f} of its CPU-seconds")
+        ours, theirs = (min(by_side[side], key=lambda cost: cost.cpu) for side in sides)
+        print(f"{name:24} here {ours}   there {theirs}   {ours.cpu / theirs.cpu:5.2f} of its CPU-seconds")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Load on `saod-ray serve` against a bare loop over the same detector: python -m benchmarks.serve [--clients 1,8,32].
 
-The peer is one process that reads, decodes and detects on the same files, one after the other, without HTTP and without
-Ray. It runs right before and right after each measurement, which is compared with the mean of the two: where they differ
-much, the machine was busy and the line says little. Latencies are those of the clients, start-up aside.
+The loop is one process that reads, decodes and detects the same files in sequence, without HTTP and without Ray. It runs
+right before and right after each measurement, which is compared with the mean of the two. If they differ much, the machine
+was busy, and the line is not reliable. Latencies are measured by the clients, without start-up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS = {"Content-Type": "application/octet-stream"}
 
 
 def fitted(detector: str) -> tuple[Path, list[str]]:
-    """A self-aware detector of shapes, and the files of id; the first time a run of 100 images a split makes it."""
+    """A self-aware detector of shapes, and the image files of id. The first call runs the detector on 100 images per split."""
     data, store = workspace("shapes"), workspace("serve")
     file = store / "selfaware" / f"{detector}.json"
     if not file.exists():
@@ -37,8 +37,8 @@ def fitted(detector: str) -> tuple[Path, list[str]]:
     return file, sorted(str(path) for path in (data / "shapes" / "id").iterdir())
 
 
-def bare(setup: Setup, files: list[str]) -> float:
-    """Images a second of a loop in this process."""
+def bare_loop(setup: Setup, files: list[str]) -> float:
+    """Images per second of a loop in this process."""
     outcomes = predicted(setup, files, False)
     list(islice(outcomes, WARM))
     began = time.perf_counter()
@@ -46,25 +46,25 @@ def bare(setup: Setup, files: list[str]) -> float:
 
 
 class Clients:
-    """So many connections that ask as fast as they are answered."""
+    """`count` connections, each of which sends the next request as soon as the last one is answered."""
 
     def __init__(self, url: str, count: int) -> None:
-        self._place, self._count, self._mine = url.removeprefix("http://"), count, local()
+        self._address, self._count, self._thread_data = url.removeprefix("http://"), count, local()
 
     def ask(self, body: bytes) -> float:
-        """The seconds until an answer was there."""
-        if not hasattr(self._mine, "wire"):
-            self._mine.wire = HTTPConnection(self._place, timeout=120)
+        """Send one request; return the seconds until the answer arrived."""
+        if not hasattr(self._thread_data, "wire"):
+            self._thread_data.wire = HTTPConnection(self._address, timeout=120)
         began = time.perf_counter()
-        self._mine.wire.request("POST", "/predict", body, HEADERS)
-        answer = self._mine.wire.getresponse()
+        self._thread_data.wire.request("POST", "/predict", body, HEADERS)
+        answer = self._thread_data.wire.getresponse()
         text = answer.read()
         if answer.status != 200:
             raise SystemExit(f"{answer.status}: {text.decode()}")
         return time.perf_counter() - began
 
     def load(self, bodies: list[bytes]) -> tuple[float, np.ndarray]:
-        """Requests a second, and the latency of each."""
+        """Requests per second, and the latency of each in seconds."""
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(self.ask, bodies[:WARM]))
             began = time.perf_counter()
@@ -73,7 +73,7 @@ class Clients:
 
 
 def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
-    """Start the command, load it with ever more clients, and end it."""
+    """Start the server, measure it with an increasing number of clients, and stop it."""
     setup, bodies = Setup.of(SelfAware.load(file)), [Path(name).read_bytes() for name in files]
     command = [sys.executable, "-m", "saod_ray", "serve", "--selfaware", str(file), "--port", "0"]
     command += ["--replicas", str(options.replicas), "--wait-ms", str(wait), "--batch-size", str(options.batch_size)]
@@ -82,9 +82,9 @@ def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
     try:
         url = server.stdout.readline().partition(" answers at ")[2].partition(": POST")[0]
         for clients in map(int, options.clients.split(",")):
-            before = bare(setup, files)
+            before = bare_loop(setup, files)
             rate, seconds = Clients(url, clients).load(bodies)
-            after = bare(setup, files)
+            after = bare_loop(setup, files)
             p50, p95, p99 = np.percentile(seconds, [50, 95, 99]) * 1000
             ratio = 2 * rate / (before + after)
             print(
@@ -97,7 +97,7 @@ def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
 
 
 def main() -> None:
-    """Print requests a second, latencies and the ratio to the bare loop."""
+    """Print requests per second, latencies and the ratio to the bare loop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--detector", default="atss")
     parser.add_argument("--requests", type=int, default=300)

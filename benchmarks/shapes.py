@@ -1,7 +1,7 @@
-"""How good the detectors of shapes are, from the weights in the package: python -m benchmarks.shapes.
+"""Accuracy of the detectors of shapes, with the weights in the package: python -m benchmarks.shapes.
 
-Prints the table in docs/training.md: AP on val and id, and how far the scores lie above (over-confident) or below what
-LaECE wants of them on val: the share of true positives times their mean IoU, over the detections with a score of 0.3.
+Prints the table in docs/training.md: AP on val and id, and the calibration gap on val: the mean score minus the share of true
+positives times their mean IoU, over detections with a score of at least 0.3. Positive means over-confident.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from saod_ray.score.matching import TP, greedy
 from saod_ray.store.manifests import ManifestCache
 from saod_ray.train.accuracy import detected
 
-LEAST = 0.3
+MIN_SCORE = 0.3
 TAU = 0.1
 
 
 def table() -> list[dict[str, object]]:
-    """A row a detector."""
+    """One row per detector."""
     place = workspace("shapes")
     saod_ray("data", "build", "shapes", "--data", place)
     case = UseCase.load("shapes", str(place))
     built = ManifestCache(case)
-    classes, nowhere = built.description().classes, Path("/nowhere")  # the package's own weights count
+    classes, nowhere = built.description().classes, Path("/nowhere")  # so that the package's own weights are used
     rows = []
     for entry in registry.all_entries("shapes"):
         detector = registry.build(entry, classes, nowhere, threads=1)
@@ -39,10 +39,10 @@ def table() -> list[dict[str, object]]:
             overall = accuracy(split, objects, zero_id_misses=False).overall
             row |= {f"AP {source}": overall.ap, f"AP50 {source}": overall.ap50}
             if source == "val":
-                sure = split.select(split.score >= LEAST)
-                matches = greedy(sure, objects, TAU, zero_id_misses=False)
+                confident = split.select(split.score >= MIN_SCORE)
+                matches = greedy(confident, objects, TAU, zero_id_misses=False)
                 hit = matches.state == TP
-                row["confidence"] = float(sure.score.mean() - np.where(hit, matches.iou, 0.0).mean())
+                row["confidence"] = float(confident.score.mean() - np.where(hit, matches.iou, 0.0).mean())
         rows.append(row)
         print(
             "| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |", flush=True

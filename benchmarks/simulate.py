@@ -1,8 +1,8 @@
 """The engine on 1 to 256 GPUs, simulated: python -m benchmarks.simulate.
 
 One pipeline per group of detectors: cores prepare units in order, as long as few enough are in flight; the driver handles
-every unit once; GPUs take prepared units, and each runs all detectors of the group on them. What things cost is measured
-where the table says so, and assumed elsewhere; every value is an option.
+every unit once; GPUs take prepared units, and each runs all detectors of the group on them. The table says which costs are
+measured and which are assumed. Every cost is an option.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ WAYS = (
 )
 
 
-def _known(value: float, unit: str, source: str) -> Any:
+def _cost(value: float, unit: str, source: str) -> Any:
     return field(default=value, metadata={"unit": unit, "source": source})
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What things cost, and what a cluster has."""
+    """The costs of each step, and the resources of a cluster."""
 
-    decode_ms: float = _known(1.0, "CPU-ms per image", "640x480, docs/corruptions.md")
-    corrupt_ms: float = _known(1.3, "CPU-ms per image of id-c*", "mean of 15 at 640x480, docs/performance.md")
-    put_ms: float = _known(0.13, "CPU-ms per image", "pixels into the object store, measured")
-    image_mb: float = _known(0.92, "MB per image", "640x480x3")
-    driver_ms: float = _known(12.0, "ms per unit", "the driver's CPU in `benchmarks.stream push`")
-    commit_ms: float = _known(7.0, "ms per shard", "128 images with 83 detections each, on a local disk, measured")
-    network_gbs: float = _known(1.25, "GB/s per actor", "assumed: 10 Gbit/s, and all pixels come from another node")
-    actor_start: float = _known(20.0, "s", "assumed: process, imports, weights to the GPU")
-    cluster_start: float = _known(5.0, "s", "a local cluster, measured; the machines are there already")
-    cpus: float = _known(8.0, "cores per GPU", "assumed")
-    price: float = _known(2.0, "per GPU-hour", "assumed")
+    decode_ms: float = _cost(1.0, "CPU-ms per image", "640x480, docs/corruptions.md")
+    corrupt_ms: float = _cost(1.3, "CPU-ms per image of id-c*", "mean of 15 at 640x480, docs/performance.md")
+    put_ms: float = _cost(0.13, "CPU-ms per image", "pixels into the object store, measured")
+    image_mb: float = _cost(0.92, "MB per image", "640x480x3")
+    driver_ms: float = _cost(12.0, "ms per unit", "the driver's CPU in `benchmarks.stream push`")
+    commit_ms: float = _cost(7.0, "ms per shard", "128 images with 83 detections each, on a local disk, measured")
+    network_gbs: float = _cost(1.25, "GB/s per actor", "assumed: 10 Gbit/s, and all pixels come from another node")
+    actor_start: float = _cost(20.0, "s", "assumed: process, imports, weights to the GPU")
+    cluster_start: float = _cost(5.0, "s", "a local cluster, measured; machines are already running")
+    cpus: float = _cost(8.0, "cores per GPU", "assumed")
+    price: float = _cost(2.0, "per GPU-hour", "assumed")
 
 
 class Load(NamedTuple):
-    """A unit: how many images, and CPU-seconds to prepare each."""
+    """A unit: its number of images, and the CPU-seconds to prepare each."""
 
     images: int
     seconds: float
 
 
 class Outcome(NamedTuple):
-    """Of one simulation; busy times are seconds summed over GPUs, cores and the driver."""
+    """Result of one simulation. Busy times are seconds, summed over GPUs, cores and the driver."""
 
     gpus: int
     wall: float
@@ -68,12 +68,12 @@ class Outcome(NamedTuple):
 
     @property
     def hours(self) -> float:
-        """GPU-hours that are paid for."""
+        """Paid GPU-hours."""
         return self.gpus * self.wall / 3600
 
 
 class Simulation:
-    """The pipelines of a run, one after the other."""
+    """The pipelines of a run, in sequence."""
 
     def __init__(self, costs: Costs, gpus: int, rates: Sequence[float], group: int | None = None) -> None:
         size = group or len(rates)
@@ -83,7 +83,7 @@ class Simulation:
         self._detecting = self._preparing = self._driving = 0.0
 
     def run(self, loads: Sequence[Load]) -> Outcome:
-        """All units through all groups."""
+        """Run all units through all groups."""
         now = self._costs.cluster_start
         for rates in self._groups:
             now = self._pipeline(loads, rates, now)
@@ -91,9 +91,9 @@ class Simulation:
         return Outcome(self._gpus, now, *busy, cores=self._cores, price=self._costs.price)
 
     def _pipeline(self, loads: Sequence[Load], rates: Sequence[float], start: float) -> float:
-        """When the last unit is committed."""
+        """The time at which the last unit is committed."""
         costs, driver = self._costs, start
-        cores = [start] * self._cores  # when each is free
+        cores = [start] * self._cores  # when each core is free
         actors = [start + costs.actor_start] * self._gpus
         in_flight: list[float] = []  # when units leave the object store
         for load in loads:
@@ -137,7 +137,7 @@ def main() -> None:
             print(_row(Simulation(costs, gpus, tuple(rates.values()), group).run(loads)), flush=True)
     detecting = sum(load.images / rate for load in loads for rate in rates.values())
     driving = len(loads) * costs.driver_ms / 1e3
-    print(f"\nThe driver is busy all the time from {detecting / driving:,.0f} GPUs on.")
+    print(f"\nThe driver is the bottleneck with more than {detecting / driving:,.0f} GPUs.")
 
 
 def _row(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""A detector whose cost is set, and photographs that it looks at: what benchmarks.stream runs where no weights are needed."""
+"""A stand-in detector with a configurable cost, and generated photographs for it; used by benchmarks.stream."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from saod_ray.config import DetectorSpec
 from saod_ray.detect.detections import Detections
 from tests.corrupt import pictures
 
-DIFFERENT = 32  # generated images; all others are further names of the same files
+DIFFERENT = 32  # generated images; all others are hard links to these
 
 
 class StandIn:
-    """Costs a set time an image, waiting as for a GPU or computing, and finds one thing."""
+    """Takes `ms` milliseconds per image, waiting (as for a GPU) or computing, and returns one detection."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class StandIn:
         self._one = Detections(np.zeros(1, np.int16), np.array([[1, 1, 9, 9]], np.float32), np.array([0.5], np.float32))
 
     def detect(self, images: list[np.ndarray]) -> list[Detections]:
-        """The same for every image."""
+        """The same detection for every image."""
         if self._computes:
             until = time.thread_time() + self._seconds * len(images)
-            rows = images[0][:16]  # a few microseconds: a set time is not exceeded, however often this is called
+            rows = images[0][:16]  # takes a few microseconds, so that the time is hardly exceeded
             while time.thread_time() < until:
                 rows.sum()
         elif self._seconds:
@@ -61,23 +61,23 @@ def tables(kind: str, count: int, ms: float, computes: bool, start_seconds: floa
     return ",".join(paths)
 
 
-def photographs(name: str, many: int, width: int, height: int) -> str:
-    """A use case of generated JPEGs, made once for every number of them; few are different."""
-    place = workspace("stream") / f"{name}-{many}"
+def photographs(name: str, count: int, width: int, height: int) -> str:
+    """The path of a use case with `count` generated JPEGs, of which at most 32 differ. It is generated once per count."""
+    place = workspace("stream") / f"{name}-{count}"
     if not (place / "use-case.toml").exists():
         shutil.rmtree(place, ignore_errors=True)
         (place / "images").mkdir(parents=True)
-        for k in range(many):
+        for k in range(count):
             target = place / "images" / f"{k:06d}.jpg"
             if k < DIFFERENT:
                 cv2.imwrite(str(target), pictures.photograph(height, width, k))
             else:
                 os.link(place / "images" / f"{k % DIFFERENT:06d}.jpg", target)
         size = {"width": width, "height": height}
-        images = [{"id": k + 1, "file_name": f"{k:06d}.jpg", **size} for k in range(many)]
-        for source, some in (("val", images[:1]), ("id", images)):
+        images = [{"id": k + 1, "file_name": f"{k:06d}.jpg", **size} for k in range(count)]
+        for source, listed_images in (("val", images[:1]), ("id", images)):
             objects = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}]
-            value = {"images": some, "annotations": objects, "categories": [{"id": 1, "name": "thing"}]}
+            value = {"images": listed_images, "annotations": objects, "categories": [{"id": 1, "name": "thing"}]}
             (place / f"{source}.json").write_text(json.dumps(value))
         tables = [f'[splits.{source}]\nannotations = "{source}.json"\nimages = "images"' for source in ("val", "id")]
         (place / "use-case.toml").write_text("\n".join([f'name = "{name}"', *tables, "severities = [3]\n"]))

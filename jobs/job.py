@@ -1,4 +1,4 @@
-"""What `ray job submit` runs: a command of saod-ray, on the cluster that the job was submitted to."""
+"""Run a command of saod-ray as a Ray job, on the cluster to which the job was submitted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from saod_ray import cli
 
 
 def main(command: str) -> None:
-    """Run a command of saod-ray with this job's arguments, and end with its exit code."""
+    """Run a command of saod-ray with the arguments of this job, and exit with its code."""
     arguments = sys.argv[1:]
-    takes = {option for parameter in cli.cli.commands[command].params for option in parameter.opts}
-    if "--address" in takes:
-        arguments = ["--address", "auto", *arguments]  # the last one counts, so a user's own stands
+    options = {option for parameter in cli.cli.commands[command].params for option in parameter.opts}
+    if "--address" in options:
+        arguments = ["--address", "auto", *arguments]  # the last one counts, so a user's own takes precedence
     cli.main([command, *arguments])

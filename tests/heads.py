@@ -1,4 +1,4 @@
-"""Ray clusters as processes of their own on this machine: started, and ended with all that they started."""
+"""Start and end Ray clusters as separate processes on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def free_port() -> int:
 
 
 def ray(*args: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A process group of its own, so that all it starts can be ended with it."""
+    """Run a `ray` command in its own process group, so that `end` reaches everything it starts."""
     command = [sys.executable, "-m", "ray.scripts.scripts", *args]
     return subprocess.Popen(
         command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
@@ -24,7 +24,7 @@ def ray(*args: str, env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started; `ray start --block` needs a while for it."""
+    """End a process and everything it started; `ray start --block` takes a while."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

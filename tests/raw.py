@@ -1,4 +1,4 @@
-"""Raw downloads in miniature, in the sources' real formats and folders."""
+"""Write miniatures of the public data sets, in their real formats and folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COCO_CATEGORIES = [
     {"id": 3, "name": "car", "supercategory": "vehicle"},
     {"id": 18, "name": "dog", "supercategory": "animal"},
 ]
-# in no order, as in the real file's spelling
+# unordered, and spelt as in the real file
 OBJECTS365_CATEGORIES = {
     11: "Formula 1 ",
     2: "Sneakers",
@@ -45,24 +45,26 @@ def write(path: Path, value: Any) -> Path:
 
 
 def coco(root: Path, part: str, images: dict[int, list[int]]) -> None:
-    """COCO: image id → the categories of its objects."""
-    shown = [{"id": i, "file_name": f"{i:012d}.jpg", "width": 40, "height": 30, "license": 1} for i in images]
+    """COCO. `images` maps an image id to the category ids of its objects."""
+    image_entries = [{"id": i, "file_name": f"{i:012d}.jpg", "width": 40, "height": 30, "license": 1} for i in images]
     objects = [(i, category) for i, categories in images.items() for category in categories]
     annotations = [
         {"id": 900 - k, "image_id": i, "category_id": c, "bbox": [k, 2, 10.5, 8], "area": 50.25, "iscrowd": int(k == 1)}
         | {"segmentation": [[1, 2, 3, 4, 5, 6]]}
         for k, (i, c) in enumerate(objects)
     ]
-    value = {"info": {"year": 2017}, "licenses": [{"id": 1}], "images": shown, "annotations": annotations}
+    value = {"info": {"year": 2017}, "licenses": [{"id": 1}], "images": image_entries, "annotations": annotations}
     write(root / f"coco/annotations/instances_{part}2017.json", {**value, "categories": COCO_CATEGORIES})
-    for image in shown:
+    for image in image_entries:
         write_image(root / f"coco/{part}2017" / str(image["file_name"]))
 
 
 def objects365(root: Path, part: str, images: dict[int, list[int]], name: str = "objects365_v2_{:08d}.jpg") -> None:
-    """Objects365 v2: image id → the categories of its objects."""
+    """Objects365 v2. `images` maps an image id to the category ids of its objects."""
     files = {i: f"images/v{1 + i % 2}/patch{i % 3}/{name.format(i)}" for i in images}
-    shown = [{"height": 30, "id": i, "license": 5, "width": 40, "file_name": files[i], "url": ""} for i in images]
+    image_entries = [
+        {"height": 30, "id": i, "license": 5, "width": 40, "file_name": files[i], "url": ""} for i in images
+    ]
     objects = [(i, category) for i, categories in images.items() for category in categories]
     annotations = [
         {"id": 10 * k, "iscrowd": int(k == 3), "isfake": 0, "area": 12.5, "isreflected": 0}
@@ -71,7 +73,7 @@ def objects365(root: Path, part: str, images: dict[int, list[int]], name: str = 
     ]
     order = np.random.default_rng(len(annotations)).permutation(len(annotations))
     value = {
-        "images": shown,
+        "images": image_entries,
         "annotations": [annotations[k] for k in order],
         "licenses": [{"name": "", "id": 0, "url": ""}],
         "categories": [{"name": n, "id": i} for i, n in OBJECTS365_CATEGORIES.items()],
@@ -82,26 +84,26 @@ def objects365(root: Path, part: str, images: dict[int, list[int]], name: str = 
 
 
 def inaturalist(root: Path, images: dict[int, list[str]]) -> None:
-    """iNaturalist 2017: image id → the super-classes of its boxes."""
-    kinds = sorted({kind for each in images.values() for kind in each}, reverse=True)
+    """iNaturalist 2017. `images` maps an image id to the super-classes of its boxes."""
+    kinds = sorted({kind for image_kinds in images.values() for kind in image_kinds}, reverse=True)
     categories = [{"id": k, "name": f"Species {k}", "supercategory": kind} for k, kind in enumerate(kinds)]
-    shown = [
+    image_entries = [
         {"id": i, "file_name": f"train_val_images/Insecta/Espèce {i}/{i}.jpg", "width": 40, "height": 30, "license": 3}
         for i in images
     ]
-    boxes = [(i, kinds.index(kind)) for i, each in images.items() for kind in each]
+    boxes = [(i, kinds.index(kind)) for i, image_kinds in images.items() for kind in image_kinds]
     annotations = [
         {"id": k, "image_id": i, "category_id": c, "bbox": [1, 1, 9, 9], "area": 81.0, "iscrowd": 0}
         for k, (i, c) in enumerate(boxes)
     ]
-    value = {"info": {}, "images": shown, "licenses": [], "annotations": annotations, "categories": categories}
+    value = {"info": {}, "images": image_entries, "licenses": [], "annotations": annotations, "categories": categories}
     write(root / "inaturalist/annotations/val_2017_bboxes.json", value)
-    for image in shown:
+    for image in image_entries:
         write_image(root / "inaturalist/images" / str(image["file_name"]))
 
 
 def svhn(root: Path, part: str, count: int) -> None:
-    """SVHN's digitStruct.mat: HDF5 below MATLAB's header, names and boxes behind references."""
+    """SVHN: digitStruct.mat is HDF5 after a MATLAB header, with references to names and boxes."""
     folder = root / "svhn" / part
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / "digitStruct.mat", "w", userblock_size=512) as mat:
@@ -119,9 +121,9 @@ def svhn(root: Path, part: str, count: int) -> None:
 
 
 def nuimages(root: Path, part: str, frames: list[tuple[str, bool]], objects: list[dict[str, Any]]) -> None:
-    """nuImages' ten tables: (token, is a key frame) of the images, and objects with category names for tokens."""
+    """nuImages: ten tables. `frames` has (token, is key frame); `objects` name their category."""
     folder = root / f"nuimages/v1.0-{part}"
-    names = sorted({each["category"] for each in objects})
+    names = sorted({row["category"] for row in objects})
     tables: dict[str, list[dict[str, Any]]] = {
         "category": [{"token": f"c-{name}", "name": name, "description": "é"} for name in names],
         "sample_data": [
@@ -136,14 +138,14 @@ def nuimages(root: Path, part: str, frames: list[tuple[str, bool]], objects: lis
             for token, key in frames
         ],
         "object_ann": [
-            {"token": each["token"], "category_token": f"c-{each['category']}", "bbox": each["bbox"]}
-            | {"sample_data_token": each["frame"], "attribute_tokens": []}
-            | {"mask": {"size": [30, 40], "counts": "UFk="} if each.get("mask", True) else None}
-            for each in objects
+            {"token": row["token"], "category_token": f"c-{row['category']}", "bbox": row["bbox"]}
+            | {"sample_data_token": row["frame"], "attribute_tokens": []}
+            | {"mask": {"size": [30, 40], "counts": "UFk="} if row.get("mask", True) else None}
+            for row in objects
         ],
     }
-    others = ("attribute", "calibrated_sensor", "ego_pose", "log", "sample", "sensor", "surface_ann")
-    for table in (*tables, *others):
+    empty_tables = ("attribute", "calibrated_sensor", "ego_pose", "log", "sample", "sensor", "surface_ann")
+    for table in (*tables, *empty_tables):
         write(folder / f"{table}.json", tables.get(table, []))
     for token, key in frames:
         if key:
@@ -151,7 +153,7 @@ def nuimages(root: Path, part: str, frames: list[tuple[str, bool]], objects: lis
 
 
 def bdd100k(root: Path, part: str, frames: dict[str, list[tuple[str, list[float]]] | None]) -> None:
-    """BDD100K's labels of 2020: image name → (category, corners); None where there is no `labels` at all."""
+    """BDD100K, labels of 2020. `frames` maps an image name to (category, corners); None leaves out the key `labels`."""
     value = []
     for number, (name, labels) in enumerate(frames.items()):
         frame: dict[str, Any] = {"name": name, "timestamp": 10000, "attributes": {"weather": "clear"}}
@@ -167,7 +169,7 @@ def bdd100k(root: Path, part: str, frames: dict[str, list[tuple[str, list[float]
 
 
 def ood(root: Path) -> None:
-    """SiNObj110K; of Objects365's val gen takes Obj45K too."""
+    """The sources of SiNObj110K. `gen` also takes Obj45K from Objects365 val."""
     inaturalist(root, {7: ["Insecta"], 3: ["Aves"], 5: ["Insecta", "Mammalia"], 4: [], 9: ["Reptilia", "Mollusca"]})
     objects365(root, "train", {400: [2], 12: [1, 2], 77: [], 5: [20, 5, 5], 6: [2, 9]})
     objects365(
@@ -178,13 +180,13 @@ def ood(root: Path) -> None:
 
 
 def gen(root: Path) -> None:
-    """Every source of gen but train."""
+    """All sources of gen except train."""
     coco(root, "val", {139: [1, 62], 285: [], 632: [18]})
     ood(root)
 
 
 def av(root: Path) -> None:
-    """Every source of av but train."""
+    """All sources of av except train."""
     car, box = "vehicle.car", [1.0, 2.0, 11.0, 8.0]
     objects = [
         {"token": "o2", "frame": "b", "category": car, "bbox": box},

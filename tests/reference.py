@@ -1,26 +1,24 @@
-"""The benchmark's definitions, slow and obvious: one function a section of docs/metrics.md.
+"""The definitions of docs/metrics.md as slow, plain code.
 
-Everything here works on plain lists, so that a reader can follow it with the definitions in the other hand.
-A detection is a dict with `image`, `label`, `bbox` (x, y, w, h) and `score`; an object has `id`, `crowd` and
-`area` instead of a score. The package's fast paths are compared with these functions on random inputs.
+Everything works on plain lists, so that it can be read next to the definitions. A detection is a dict with `image`,
+`label`, `bbox` (x, y, w, h) and `score`; an object has `id`, `crowd` and `area` instead of a score. Tests compare the
+package's fast code with these functions on random inputs.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from reference_calibrators import fit
 
 NO_DETECTION = 1e12
 Row = dict[str, Any]
 nan = math.nan
 
 
-# 2 Image-level uncertainty ------------------------------------------------------------------------------------
+# Image-level uncertainty --------------------------------------------------------------------------------------
 
 
 def image_uncertainty(detections: list[Row], column: str, aggregate: str) -> float:
@@ -37,7 +35,7 @@ def image_uncertainty(detections: list[Row], column: str, aggregate: str) -> flo
     return total if aggregate == "sum" else total / len(used)
 
 
-# 3 Image threshold --------------------------------------------------------------------------------------------
+# Image threshold ----------------------------------------------------------------------------------------------
 
 
 def roc(inside: list[float], outside: list[float]) -> list[tuple[float, int, int]]:
@@ -45,12 +43,12 @@ def roc(inside: list[float], outside: list[float]) -> list[tuple[float, int, int
     points = [(t, sum(u <= t for u in inside), sum(u <= t for u in outside)) for t in sorted({*inside, *outside})]
     if len(points) <= 2:
         return points
-    kept = [points[0]]
+    corners = [points[0]]
     for before, here, after in zip(points, points[1:], points[2:], strict=False):
         bends = [before[k] - 2 * here[k] + after[k] for k in (1, 2)]
         if bends != [0, 0]:
-            kept.append(here)
-    return [*kept, points[-1]]
+            corners.append(here)
+    return [*corners, points[-1]]
 
 
 def harmonic(values: list[float], weights: list[float] | None = None) -> float:
@@ -73,7 +71,7 @@ def tpr_threshold(inside: list[float], q: float) -> float:
     return sorted(inside)[int(q * len(inside))]
 
 
-# 4 OOD figures ------------------------------------------------------------------------------------------------
+# OOD metrics --------------------------------------------------------------------------------------------------
 
 
 def ood_figures(inside: list[float], outside: list[float], u: float, conventions: str) -> Row:
@@ -105,7 +103,7 @@ def accepted(uncertainty: float, has_detection: bool, u: float, conventions: str
     return has_detection and (uncertainty <= u if conventions == "paper" else uncertainty < u)
 
 
-# 5 Matching ---------------------------------------------------------------------------------------------------
+# Matching -----------------------------------------------------------------------------------------------------
 
 
 def iou(detection: Row, obj: Row) -> float:
@@ -167,7 +165,7 @@ def match(
     return out
 
 
-# 6 Class thresholds -------------------------------------------------------------------------------------------
+# Class thresholds ---------------------------------------------------------------------------------------------
 
 
 def prefix_lrp(rows: list[Row], objects: int, tau: float) -> list[tuple[float, int, int, float]]:
@@ -198,77 +196,7 @@ def survives_fit(score: float, v: float, conventions: str) -> bool:
     return not score < v
 
 
-# 7 Calibrators ------------------------------------------------------------------------------------------------
-
-
-def fit(kind: str, x: list[float], y: list[float], bins: int, conventions: str) -> Callable[[float], float] | None:
-    if not x or kind == "none":
-        return None
-    if kind == "linear":
-        return fit_linear(x, y)
-    if kind == "isotonic":
-        return fit_isotonic(x, y, conventions)
-    if kind == "histogram":
-        return fit_histogram(x, y, bins)
-    raise ValueError(kind)
-
-
-def fit_linear(x: list[float], y: list[float], rising: bool = False) -> Callable[[float], float]:
-    mx, my = sum(x) / len(x), sum(y) / len(y)
-    sxx = sum((a - mx) ** 2 for a in x)
-    sxy = sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True))
-    slope = 0.0 if len(set(x)) == 1 else sxy / sxx
-    if rising:
-        slope = max(slope, 0.0)
-    return lambda s: min(max(my + slope * (s - mx), 0.0), 1.0)
-
-
-def fit_isotonic(x: list[float], y: list[float], conventions: str) -> Callable[[float], float]:
-    groups: dict[float, list[float]] = defaultdict(list)
-    for a, b in zip(x, y, strict=True):
-        groups[a].append(b)
-    knots = sorted(groups)
-    blocks = [[sum(groups[k]) / len(groups[k]), len(groups[k]), 1] for k in knots]  # mean, weight, knots
-    i = 0
-    while i + 1 < len(blocks):
-        if blocks[i][0] > blocks[i + 1][0]:
-            (a, n, p), (b, m, q) = blocks[i], blocks[i + 1]
-            blocks[i : i + 2] = [[(a * n + b * m) / (n + m), n + m, p + q]]
-            i = max(i - 1, 0)
-        else:
-            i += 1
-    values = [min(max(mean, 0.0), 1.0) for mean, _, count in blocks for _ in range(int(count))]
-
-    def apply(s: float) -> float:
-        if len(knots) == 1:
-            return values[0]
-        if s < knots[0] or s > knots[-1]:
-            return float(np.interp(s, knots, values)) if conventions == "paper" else nan
-        return float(np.interp(s, knots, values))
-
-    return apply
-
-
-def fit_histogram(x: list[float], y: list[float], bins: int) -> Callable[[float], float] | None:
-    n = len(x)
-    if n == 1:
-        return None
-    pairs = sorted(zip(x, y, strict=True), key=lambda p: -p[0])
-    b = bins if n >= 2 * bins else n // 2
-    starts = [-(-i * (n + 1) // b) for i in range(b)] + [n]
-    values = [sum(p[1] for p in pairs[s:e]) / (e - s) for s, e in itertools.pairwise(starts)]
-    edges = [1.0] + [pairs[starts[i]][0] for i in range(1, b)] + [0.0]
-
-    def apply(s: float) -> float:
-        for j, edge in enumerate(edges):
-            if s > edge:
-                return values[j - 1]
-        return values[-1]
-
-    return apply
-
-
-# 8 LaECE ------------------------------------------------------------------------------------------------------
+# LaECE --------------------------------------------------------------------------------------------------------
 
 
 def laece(matched: list[tuple[list[Row], int]], bins: int, conventions: str) -> tuple[float, list[float]]:
@@ -296,7 +224,7 @@ def nanmean(values: list[float]) -> float:
     return sum(values) / len(values) if values else nan
 
 
-# 9 LRP --------------------------------------------------------------------------------------------------------
+# LRP ----------------------------------------------------------------------------------------------------------
 
 
 def lrp(matched: list[tuple[list[Row], int]], tau: float, conventions: str) -> tuple[Row, list[float]]:
@@ -318,7 +246,7 @@ def lrp(matched: list[tuple[list[Row], int]], tau: float, conventions: str) -> t
     return {name: nanmean(values) for name, values in parts.items()}, parts["lrp"]
 
 
-# 11 oLRP ------------------------------------------------------------------------------------------------------
+# oLRP ---------------------------------------------------------------------------------------------------------
 
 
 def olrp(matched: list[tuple[list[Row], int]]) -> Row:
@@ -340,7 +268,7 @@ def olrp(matched: list[tuple[list[Row], int]]) -> Row:
     return {name: nanmean(values) for name, values in parts.items()} if parts else {"olrp": nan}
 
 
-# 13 After the paper -------------------------------------------------------------------------------------------
+# After the paper ----------------------------------------------------------------------------------------------
 
 
 def after_paper(matched: list[tuple[list[Row], int]], bins: int = 25) -> Row:
@@ -365,7 +293,7 @@ def after_paper(matched: list[tuple[list[Row], int]], bins: int = 25) -> Row:
     return {"laece_0": nanmean(laece_0), "laace_0": nanmean(laace_0), "lrp_0": nanmean(lrp_0)}
 
 
-# 10 All of it -------------------------------------------------------------------------------------------------
+# Everything combined ----------------------------------------------------------------------------------------------------
 
 
 def by_image(detections: list[Row]) -> dict[int, list[Row]]:
@@ -376,7 +304,7 @@ def by_image(detections: list[Row]) -> dict[int, list[Row]]:
 
 
 def benchmark(data: Row, settings: Row) -> Row:
-    """Every figure of one detector. `data` has K, images, objects (per split) and detections (per split)."""
+    """Every metric of one detector. `data` has K, images, objects (per split) and detections (per split)."""
     s = {"conventions": "official", "bins": 25, "tau": 0.1} | settings
     conventions, tau, classes = s["conventions"], s["tau"], data["classes"]
     zero_id = conventions == "official"
@@ -412,9 +340,9 @@ def benchmark(data: Row, settings: Row) -> Row:
         thresholds = [float(s["detection-threshold"])] * classes
     out["detection_thresholds"] = thresholds
 
-    kept = [d for d in val if survives_fit(d["score"], thresholds[d["label"]], conventions)]
+    fitted = [d for d in val if survives_fit(d["score"], thresholds[d["label"]], conventions)]
     calibrators = []
-    for rows, objects in match(kept, data["objects"]["val"], classes, tau, zero_id):
+    for rows, objects in match(fitted, data["objects"]["val"], classes, tau, zero_id):
         rows = [r for r in rows if r["kind"] != "ignored"] if objects else []
         pairs = [r["score"] for r in rows], [r["iou"] for r in rows]
         calibrators.append(fit(s["calibrator"], *pairs, s["bins"], conventions))
@@ -450,7 +378,7 @@ def benchmark(data: Row, settings: Row) -> Row:
 
 
 def near_a_bin_edge(matched: list[tuple[list[Row], int]], bins: int) -> bool:
-    """Whether some calibrated score lies so near an edge that rounding decides its bin."""
+    """Whether a calibrated score is so close to a bin edge that rounding decides its bin."""
     scores = [r["score"] * bins for rows, _ in matched for r in rows if not math.isnan(r["score"])]
     return any(abs(s - round(s)) < 1e-9 for s in scores)
 

@@ -1,4 +1,4 @@
-"""Random ground truth and detections for hypothesis, and the arrays the package works on made from them."""
+"""Hypothesis strategies for random ground truth and detections, and their conversion to the package's arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saod_ray.score.split import SplitDetections
 
 Row = dict[str, Any]
 
-# coarse grids, so that ties in scores and IoUs, exact thresholds and boxes on area borders do occur
+# coarse grids, so that ties of scores and IoUs, exact thresholds and boxes on area borders occur
 COORDINATES = st.integers(0, 24).map(lambda k: k * 4.0)
 SIDES = st.sampled_from([0.0, 4.0, 8.0, 12.0, 16.0, 32.0, 48.0, 96.0, 100.0, 128.0])
 SCORES = st.one_of(st.integers(0, 20).map(lambda k: k / 20), st.floats(0, 1, width=32).map(lambda v: v + 0.0))
@@ -26,13 +26,13 @@ def boxes(sides: st.SearchStrategy[float] = SIDES) -> st.SearchStrategy[list[flo
 
 @st.composite
 def scenes(
-    draw: st.DrawFn, classes: int = 3, images: int = 6, most: int = 14
+    draw: st.DrawFn, classes: int = 3, images: int = 6, max_objects: int = 14
 ) -> tuple[list[int], list[Row], list[Row]]:
     """(image ids, objects, detections). Some images and classes stay empty; crowds and annotation id 0 occur."""
     image_ids = draw(st.lists(st.integers(0, 40), min_size=1, max_size=images, unique=True))
     images_of, labels = st.sampled_from(image_ids), st.integers(0, classes - 1)
     things = draw(
-        st.lists(st.tuples(images_of, labels, boxes(), st.integers(0, 5), st.floats(0, 12000)), max_size=most)
+        st.lists(st.tuples(images_of, labels, boxes(), st.integers(0, 5), st.floats(0, 12000)), max_size=max_objects)
     )
     first = draw(st.integers(0, 1))
     objects = [
@@ -40,17 +40,19 @@ def scenes(
         for k, (i, c, b, crowd, area) in enumerate(things)
     ]
     detections = []
-    for i, c, b, score in draw(st.lists(st.tuples(images_of, labels, boxes(), SCORES), max_size=2 * most)):
+    for i, c, b, score in draw(st.lists(st.tuples(images_of, labels, boxes(), SCORES), max_size=2 * max_objects)):
         detections.append({"image": i, "label": c, "bbox": b, "score": score})
     for which, shift, crowd in draw(
         st.lists(st.tuples(st.integers(0, 99), st.sampled_from([-4.0, 4.0]), st.booleans()), max_size=4)
     ):
-        if objects:  # an object that a detection may overlap as much as another
+        if objects:  # an object that overlaps a detection exactly as much as another object
             twin = objects[which % len(objects)]
             x, y, w, h = twin["bbox"]
             moved = {"id": first + len(objects), "bbox": [x, y + shift, w, h], "crowd": int(crowd), "area": w * h / 2}
             objects.append(twin | moved)
-    near = draw(st.lists(st.tuples(st.integers(0, 99), st.sampled_from([-4.0, 0.0, 4.0]), SCORES), max_size=2 * most))
+    near = draw(
+        st.lists(st.tuples(st.integers(0, 99), st.sampled_from([-4.0, 0.0, 4.0]), SCORES), max_size=2 * max_objects)
+    )
     for which, shift, score in near:
         if objects:
             thing = objects[which % len(objects)]
@@ -85,7 +87,7 @@ def objects_of(image_ids: list[int], objects: list[Row], classes: int) -> Ground
 
 
 def split_of(objects: GroundTruth, detections: list[Row]) -> SplitDetections:
-    """The split that these detections, in this order, are; every image has a row."""
+    """The detections as a split, in this order; every image has a row."""
     ids = objects.image_ids.tolist()
     rows = sorted(detections, key=lambda d: ids.index(d["image"]))
     offsets = np.searchsorted([ids.index(d["image"]) for d in rows], np.arange(len(ids) + 1))

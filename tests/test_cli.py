@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from conftest import saod_ray
 
+from saod_ray import __version__
+from saod_ray.cli import cli
 from saod_ray.config import CALIBRATORS, CONVENTIONS, UNCERTAINTIES
 from saod_ray.score.self_aware import SelfAware
 
@@ -39,13 +43,38 @@ def test_scoring_loads_no_engine_and_no_models(copy) -> None:
     assert loaded_by("score", copy).isdisjoint(HEAVY)
 
 
-def test_help_names_every_command_and_choice() -> None:
-    text = saod_ray("--help").stdout
-    assert all(name in text for name in ("import", "score", "export", "verify"))
-    text = "".join(saod_ray("score", "--help").stdout.split())  # words are broken at hyphens
+def test_help_names_every_command() -> None:
+    lines = saod_ray("--help").stdout.splitlines()
+    listed = {line.split()[0] for line in lines if re.match(r"  [a-z]", line)}
+    assert listed >= {"run", "import", "score", "export", "verify"}
+    assert listed >= cli.commands.keys()
+
+
+def test_help_names_every_choice() -> None:
+    text = "".join(saod_ray("score", "--help").stdout.split())  # without spaces: words are broken at hyphens
     assert "|".join(CALIBRATORS) in text and "|".join(CONVENTIONS) in text
-    for kind in UNCERTAINTIES:
-        assert kind in text.replace("joint-entropy[-balanced|-normalised]", "".join(UNCERTAINTIES))
+    (option,) = (option for option in cli.commands["score"].params if "--uncertainty" in option.opts)
+    assert names_in(option.help) >= set(UNCERTAINTIES)
+    assert "".join(option.help.split()) in text
+
+
+def names_in(sentence: str) -> set[str]:
+    """The words of a help text; `a[-b|-c]` stands for a, a-b and a-c."""
+    names = set(re.split(r"[^a-z-]+", sentence))
+    for stem, endings in re.findall(r"([a-z-]+)\[([a-z|-]+)\]", sentence):
+        names |= {stem + ending for ending in endings.split("|")}
+    return names
+
+
+def test_names_in_a_sentence_are_whole_words() -> None:
+    assert names_in("score, joint-entropy[-balanced|-scaled].") >= {"score", "joint-entropy-balanced"}
+    assert names_in("joint-entropy[-balanced|-scaled].").isdisjoint({"entropy", "joint-entropy-normalised"})
+
+
+def test_the_version_is_that_of_the_package_metadata() -> None:
+    run = saod_ray("--version")
+    assert run.returncode == 0
+    assert run.stdout.split()[-1] == __version__ == version("saod-ray")
 
 
 def test_no_arguments_is_help() -> None:

@@ -1,4 +1,4 @@
-"""What commands look like in terminals of several widths, without colours, and in a pipe."""
+"""The output of commands in terminals of several widths, without colours, and in a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ("detector", "DAQ↑", "BA↑", "IDQ↑", "LaECE↓", "LRP↓", "IDQ_T
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Path:
-    """Two detectors, one of a long name."""
+    """Two detectors, one with a long name."""
     place = tmp_path_factory.mktemp("terminal") / "store"
     for name in ("toy", "a-detector-with-a-rather-long-name"):
         import_golden(str(place), name)
@@ -30,7 +30,7 @@ def store(tmp_path_factory) -> Path:
 
 
 def in_a_terminal(columns: int, *args: object, **more: str) -> str:
-    """All that a command shows in a terminal of that width."""
+    """The output of a command in a terminal of that width."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
@@ -38,30 +38,30 @@ def in_a_terminal(columns: int, *args: object, **more: str) -> str:
     command = [sys.executable, "-m", "saod_ray", *map(str, args)]
     process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env)
     os.close(its)
-    shown = bytearray()
+    output = bytearray()
     while True:
         try:
-            some = os.read(ours, 65536)
-        except OSError:  # Linux says so when the other end is closed
+            chunk = os.read(ours, 65536)
+        except OSError:  # Linux raises when the other end is closed
             break
-        if not some:
+        if not chunk:
             break
-        shown += some
+        output += chunk
     os.close(ours)
-    assert process.wait(300) == 0, shown.decode()
-    return shown.decode()
+    assert process.wait(300) == 0, output.decode()
+    return output.decode()
 
 
 @pytest.mark.parametrize("columns", [80, 200])
 def test_tables_fit_the_terminal(store, columns) -> None:
-    shown = in_a_terminal(columns, "score", store, "--bootstrap", 20)
-    lines = [ESCAPE.sub("", line) for line in shown.replace("\r", "").split("\n")]
+    output = in_a_terminal(columns, "score", store, "--bootstrap", 20)
+    lines = [ESCAPE.sub("", line) for line in output.replace("\r", "").split("\n")]
     table = lines[: next(k for k, line in enumerate(lines) if line.startswith("All results"))]
     assert max(map(len, table)) <= columns
-    heads = next(line.split() for line in table if "DAQ" in line and "LaECE_T" in line)
-    assert tuple(heads) == COLUMNS
+    headers = next(line.split() for line in table if "DAQ" in line and "LaECE_T" in line)
+    assert tuple(headers) == COLUMNS
     rows = [line.split() for line in table if re.search(r"\d\d\.\d\d", line)]
-    # every figure is there in full: nothing was cut or wrapped within its column
+    # every value is complete: nothing was cut or wrapped within its column
     assert len(rows) == 6
     assert all(re.fullmatch(r"\d+\.\d\d|–", cell) for row in rows for cell in row[1:])
     assert [len(row) for row in rows] == [10, 9, 9, 10, 9, 9]
@@ -70,6 +70,7 @@ def test_tables_fit_the_terminal(store, columns) -> None:
 def test_colours_are_left_out_when_asked(store) -> None:
     assert COLOUR.search(in_a_terminal(80, "detectors"))
     assert not COLOUR.search(in_a_terminal(80, "detectors", NO_COLOR="1"))
+    assert COLOUR.search(in_a_terminal(80, "doctor"))
     assert not COLOUR.search(in_a_terminal(80, "doctor", NO_COLOR="1"))
 
 

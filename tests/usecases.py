@@ -1,4 +1,4 @@
-"""Small random use cases on disk, in the reference's terms too."""
+"""Write small random use cases, and return them in the form that `reference` takes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
 
 
 def random_use_case(folder: Path, seed: int, classes: int = 4, images: int = 14, first_id: int = 0) -> dict[str, Any]:
-    """Write a use case and detections of all its splits; returns them as `reference.benchmark` wants them.
+    """Write a use case and detections of all its splits; return them as `reference.benchmark` takes them.
 
-    Scores and boxes lie on grids, so ties are common; some images are empty, some classes have no object in a source;
-    categories have gaps and stand in the file in any order.
+    Scores and boxes are on grids, so ties are common. Some images are empty, and some classes have no object in a source.
+    Category ids have gaps and are unordered in the file.
     """
     rng = np.random.default_rng(seed)
     categories = np.sort(rng.choice(np.arange(1, 40), classes, replace=False)).tolist()
@@ -34,8 +34,8 @@ def random_use_case(folder: Path, seed: int, classes: int = 4, images: int = 14,
             for o in data["objects"][source]
         ]
         listed = [{"id": c, "name": f"c{c}"} for c in rng.permutation(categories).tolist()]
-        shown = [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in ids]
-        value = {"images": shown, "annotations": annotations, "categories": listed}
+        image_entries = [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in ids]
+        value = {"images": image_entries, "annotations": annotations, "categories": listed}
         (folder / f"{source}.json").write_text(json.dumps(value))
     (folder / "use-case.toml").write_text(
         'name = "random"\n[splits.val]\nannotations = "val.json"\n[splits.id]\nannotations = "id.json"\n'

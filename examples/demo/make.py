@@ -1,4 +1,4 @@
-"""How the demo's files were made: python -m examples.demo.make. Two invented detectors on an invented use case."""
+"""Generate the files of the demo, two invented detectors on an invented use case: python -m examples.demo.make."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SIZES = (60, 90, 90)
 CLASSES = 5
 DRIFT = {**generate.DRIFT, "pseudo-ood": 0.38, "ood": 0.36}
-DETECTORS = {"sharp": 0.0, "blunt": 0.2}  # how much each has drifted from the truth
+DETECTORS = {"sharp": 0.0, "blunt": 0.2}  # drift of the detections from the ground truth
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
             world = worlds[SplitName(split).source]
             drift = min(DRIFT[split] + worse, 1.0)
             rng = np.random.default_rng([11, skill, number])
-            rows = generate.detections(rng, world, 0, world.images, CLASSES, drift, many=14)
+            rows = generate.detections(rng, world, 0, world.images, CLASSES, drift, per_image=14)
             listed = coco_results(rows.image_id, rows.offsets, rows.columns)
             path = HERE / detector / f"{split}.json.gz"
             path.write_bytes(gzip.compress(json.dumps(listed, separators=(",", ":")).encode(), mtime=0))

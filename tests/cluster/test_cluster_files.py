@@ -1,4 +1,4 @@
-"""What a cluster is started from: checked offline with Ray's own validation, KubeRay's schema, and what both miss."""
+"""The cluster files, checked offline with Ray's validation, with KubeRay's schema, and for what both miss."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import jsonschema
 import pytest
 import yaml
 
+import saod_ray
+
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ["cluster.yaml", "examples/cluster/gcp.yaml"]
 RESOURCES = {"CPU", "GPU", "memory", "object_store_memory"}
@@ -26,19 +28,21 @@ def load(name: str) -> Any:
 
 
 def problems(config: dict[str, Any]) -> list[str]:
-    """What Ray's validation lets pass although no such cluster would do what it should."""
-    types, most = config["available_node_types"], config["max_workers"]
-    workers = {name: each for name, each in types.items() if name != config["head_node_type"]}
-    found = [
-        f"{name}: no resource {key}" for name, each in types.items() for key in each["resources"].keys() - RESOURCES
+    """Mistakes in a cluster file that Ray's own validation accepts."""
+    types, limit = config["available_node_types"], config["max_workers"]
+    workers = {name: node for name, node in types.items() if name != config["head_node_type"]}
+    messages = [
+        f"{name}: unknown resource {key}"
+        for name, node in types.items()
+        for key in node["resources"].keys() - RESOURCES
     ]
-    found += [f"{name}: more than the cluster's {most}" for name, each in workers.items() if each["max_workers"] > most]
-    found += [f"{name}: runs while nobody works" for name, each in workers.items() if each["min_workers"]]
-    if not any(each["resources"].get("GPU") for each in workers.values()):
-        found.append("no GPU")
-    if len({each["priority"] for each in workers.values()}) < len(workers):
-        found.append("two types of one priority")
-    return found
+    messages += [f"{name}: above the limit of {limit}" for name, node in workers.items() if node["max_workers"] > limit]
+    messages += [f"{name}: runs while idle" for name, node in workers.items() if node["min_workers"]]
+    if not any(node["resources"].get("GPU") for node in workers.values()):
+        messages.append("no GPU")
+    if len({node["priority"] for node in workers.values()}) < len(workers):
+        messages.append("two types with the same priority")
+    return messages
 
 
 def validate(config: dict[str, Any]) -> None:
@@ -74,30 +78,30 @@ def test_ray_refuses_a_spoilt_cluster(spoil: Callable[[dict[str, Any]], None]) -
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changes", "message"),
     [
-        ({"resources": {"CPU": 8, "GPUS": 1}}, "gpu-spot: no resource GPUS"),
-        ({"max_workers": 9}, "gpu-spot: more than the cluster's 8"),
-        ({"min_workers": 1}, "gpu-spot: runs while nobody works"),
-        ({"priority": 0}, "two types of one priority"),
+        ({"resources": {"CPU": 8, "GPUS": 1}}, "gpu-spot: unknown resource GPUS"),
+        ({"max_workers": 9}, "gpu-spot: above the limit of 8"),
+        ({"min_workers": 1}, "gpu-spot: runs while idle"),
+        ({"priority": 0}, "two types with the same priority"),
     ],
 )
-def test_what_ray_misses_is_found(changed: dict[str, Any], said: str) -> None:
+def test_what_ray_misses_is_found(changes: dict[str, Any], message: str) -> None:
     config = load("cluster.yaml")
-    config["available_node_types"]["gpu-spot"].update(changed)
+    config["available_node_types"]["gpu-spot"].update(changes)
     validate(config)
-    assert said in problems(config)
+    assert message in problems(config)
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_spot_is_preferred_and_on_demand_is_bounded(name: str) -> None:
     types = load(name)["available_node_types"]
-    spot, sure = types["gpu-spot"], types["gpu-on-demand"]
+    spot, on_demand = types["gpu-spot"], types["gpu-on-demand"]
     assert "spot" in json.dumps(spot["node_config"]).lower()
-    assert "spot" not in json.dumps(sure["node_config"]).lower()
-    assert spot["priority"] > sure["priority"]
-    assert sure["max_workers"] < spot["max_workers"]
-    assert spot["resources"] == sure["resources"], "the same demand must fit both"
+    assert "spot" not in json.dumps(on_demand["node_config"]).lower()
+    assert spot["priority"] > on_demand["priority"]
+    assert on_demand["max_workers"] < spot["max_workers"]
+    assert spot["resources"] == on_demand["resources"], "the same demand must fit both"
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
@@ -111,33 +115,33 @@ def test_nothing_is_installed_on_nodes_and_the_dashboard_stays_inside(name: str)
     assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in start
 
 
-def started(failed: dict[str, float], gpus: int) -> dict[str, int]:
-    """The workers that Ray's own scheduler would start for so many actors with a GPU each."""
+def launched_workers(failed: dict[str, float], gpus: int) -> dict[str, int]:
+    """How many workers of each type Ray's scheduler starts for `gpus` actors that need one GPU each."""
     from ray.autoscaler._private.util import prepare_config
     from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
     from ray.autoscaler.v2.utils import ResourceRequestUtil
 
     config = AutoscalingConfig(prepare_config(load("cluster.yaml")), skip_content_hash=True)
-    wanted = [ResourceRequestUtil.make({"GPU": 1, "CPU": 1})] * gpus
-    asked = SchedulingRequest(
+    demand = [ResourceRequestUtil.make({"GPU": 1, "CPU": 1})] * gpus
+    request = SchedulingRequest(
         disable_launch_config_check=True,
         node_type_configs=config.get_node_type_configs(),
         max_num_nodes=config.get_max_num_nodes(),
-        resource_requests=ResourceRequestUtil.group_by_count(wanted),
+        resource_requests=ResourceRequestUtil.group_by_count(demand),
         recoverable_resource_availabilities=failed,
     )
-    launched = ResourceDemandScheduler().schedule(asked).to_launch
-    return {each.instance_type: each.count for each in launched if each.instance_type != "head"}
+    launched = ResourceDemandScheduler().schedule(request).to_launch
+    return {node.instance_type: node.count for node in launched if node.instance_type != "head"}
 
 
 def test_ray_starts_spot_nodes_and_others_where_spot_has_just_failed() -> None:
-    assert started({}, gpus=3) == {"gpu-spot": 3}
-    assert started({"gpu-spot": 0.0}, gpus=2) == {"gpu-on-demand": 2}
-    assert started({"gpu-spot": 0.0}, gpus=20) == {
+    assert launched_workers({}, gpus=3) == {"gpu-spot": 3}
+    assert launched_workers({"gpu-spot": 0.0}, gpus=2) == {"gpu-on-demand": 2}
+    assert launched_workers({"gpu-spot": 0.0}, gpus=20) == {
         "gpu-on-demand": 2,
         "gpu-spot": 7,
-    }  # max_num_nodes has the head in it
+    }  # max_num_nodes counts the head
 
 
 def test_kuberay_accepts_the_job() -> None:
@@ -189,16 +193,15 @@ def _check_options(options: list[str]) -> None:
     from saod_ray.cli import cli
 
     command = cli.commands["run"]
-    given = command.make_context("run", list(options), parent=click.Context(cli)).params
-    assert given["use_case"] == "gen" and given["store"].startswith("s3://") and given["actors"] == (1, 8)
+    values = command.make_context("run", list(options), parent=click.Context(cli)).params
+    assert values["use_case"] == "gen" and values["store"].startswith("s3://") and values["actors"] == (1, 8)
 
 
 def test_one_image_everywhere_with_our_version() -> None:
     images = {load(name)["docker"]["image"] for name in CLUSTERS}
     images |= set(re.findall(r"image: (\S+)", (ROOT / "jobs/rayjob.yaml").read_text()))
     (image,) = images
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert image.rpartition(":")[2] == f"{version}-cuda"
+    assert image.rpartition(":")[2] == f"{saod_ray.__version__}-cuda"
 
 
 def _pins() -> dict[str, str]:

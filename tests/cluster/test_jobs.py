@@ -1,4 +1,4 @@
-"""A real head on loopback, and jobs that are submitted to it as to any cluster."""
+"""Submit jobs to a real head on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 JOBS = Path(__file__).parents[2] / "jobs"
 BIN = str(Path(sys.executable).parent)
-PATIENCE = 120.0  # seconds for a head to come up; a busy machine needs many
+START_TIMEOUT = 120.0  # seconds for a head to start; a busy machine needs long
 DETECTOR = '''
 import numpy as np
 
@@ -45,7 +45,7 @@ class Middle:
 
 
 class Head(NamedTuple):
-    """A cluster: how processes find it, and where jobs go."""
+    """A cluster: environment and address for processes, its folder, and the address for jobs."""
 
     env: dict[str, str]
     gcs: str
@@ -55,8 +55,8 @@ class Head(NamedTuple):
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    # Ray's sockets have long names, so the folder must have a short one; and `ray start` takes 127.0.0.1 for the machine's
-    # public address, but 127.0.0.2 for what it is
+    # Ray's sockets have long names, so the folder needs a short one. `ray start` replaces 127.0.0.1 with the machine's
+    # public address, but not 127.0.0.2
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as temp:
         port, dashboard, agent = free_port(), free_port(), free_port()
         env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -69,21 +69,21 @@ def head() -> Iterator[Head]:
             env=env,
         )  # fmt: skip
         try:
-            found = Head(env, f"127.0.0.2:{port}", temp, f"http://127.0.0.1:{dashboard}")
-            wait_until_up(process, found)
-            yield found
+            started = Head(env, f"127.0.0.2:{port}", temp, f"http://127.0.0.1:{dashboard}")
+            wait_until_up(process, started)
+            yield started
         finally:
             end(process)
 
 
 def wait_until_up(process: subprocess.Popen[bytes], head: Head) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + START_TIMEOUT
     while time.monotonic() < until and process.poll() is None:
         if cli(head, "job", "list", f"--address={head.dashboard}").returncode == 0:
             return
         time.sleep(1)
     logs = "\n".join(path.read_text()[-2000:] for path in Path(head.temp).glob("session_*/logs/dashboard*.log"))
-    raise AssertionError(f"The head did not come up.\n{logs}")
+    raise AssertionError(f"The head did not start.\n{logs}")
 
 
 def cli(head: Head, *args: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +132,7 @@ def test_a_mistake_fails_the_job_with_its_sentence(head: Head, place: Path) -> N
 
 
 def test_a_run_waits_for_the_first_gpu_node(head: Head, place: Path) -> None:
-    """As on a cluster that scales from zero: the node joins after the job began. (Its GPU is declared, not real.)"""
+    """As on a cluster that scales from zero: the node joins after the job has begun. Its GPU is declared, not real."""
     entry = ["python", "run.py", *options(place)[:-1], f"--store={place / 'later'}", "--limit=2", "--gpus-per-actor=1"]
     sent = cli(
         head, "job", "submit", f"--address={head.dashboard}", f"--working-dir={JOBS}", "--no-wait",

@@ -1,6 +1,6 @@
-"""The documentation's pages as tests see them: fenced blocks with their markers, links, headings.
+"""Parse the documentation for tests: fenced blocks with their markers, links, headings.
 
-`<!-- runnable -->` right before a block of sh or python has it run; `<!-- file NAME -->` has it saved under that name.
+A block of sh or python right after `<!-- runnable -->` is run. A block right after `<!-- file NAME -->` is saved as NAME.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHELL = ("", "sh", "bash", "console")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it begins, its language, what its marker says ("" where there is none), and its text."""
+    """A fenced block: its first line, its language, its marker ("" without one), and its text."""
 
     line: int
     language: str
@@ -32,8 +32,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README.md and everything below docs/."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, CONTRIBUTING.md, CHANGELOG.md, and all pages in docs/ and jobs/."""
+    top = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "jobs" / "README.md"]
+    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:
@@ -42,28 +43,30 @@ def name_of(page: Path) -> str:
 
 
 def blocks(text: str) -> list[Block]:
-    """The fenced blocks of a page in their order. A marker that stands before nothing is an error."""
-    found: list[Block] = []
+    """The fenced blocks of a page, in order. A marker that is not right before a block is an error."""
+    parsed: list[Block] = []
     marker, begin, language = "", 0, ""
     inside: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         fence = FENCE.fullmatch(line)
         if begin and fence and not fence["language"]:
-            found.append(Block(begin, language, marker, "\n".join(inside) + "\n"))
+            parsed.append(Block(begin, language, marker, "\n".join(inside) + "\n"))
             marker, begin, inside = "", 0, []
         elif begin:
             inside.append(line)
         elif fence:
             begin, language = number, fence["language"].strip()
-        elif said := MARKER.fullmatch(line.strip()):
-            marker = said[1]
+        elif comment := MARKER.fullmatch(line.strip()):
+            marker = comment[1]
         else:
             assert not marker, f"line {number}: <!-- {marker} --> is not right before a block"
-    return found
+            assert not line.startswith("<!--"), f"line {number}: {line} is neither `runnable` nor `file NAME`"
+    assert not marker, f"<!-- {marker} --> is not right before a block"
+    return parsed
 
 
 def run(text: str, folder: Path, name: str) -> None:
-    """Do what the markers of a page say, in its order, in one folder; a block that fails is named."""
+    """Save and run the marked blocks of a page, in order, in one folder. Raises AssertionError if a block fails."""
     for block in blocks(text):
         if block.marker.startswith("file "):
             (folder / block.marker.removeprefix("file ")).write_text(block.text)
@@ -87,38 +90,38 @@ def _executed(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def prose(text: str) -> str:
     """A page without its fenced blocks."""
-    kept, is_inside = [], False
+    lines, is_inside = [], False
     for line in text.splitlines():
         if FENCE.fullmatch(line):
             is_inside = not is_inside
         elif not is_inside:
-            kept.append(line)
-    return "\n".join(kept)
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def commands(text: str) -> Iterator[str]:
-    """Every `saod-ray …` of the shell blocks, on one line each."""
+    """The `saod-ray` commands in shell blocks, one line each."""
     for block in blocks(text):
         if block.language in SHELL:
             for line in block.text.replace("\\\n", " ").splitlines():
-                typed = line.strip().removeprefix("$ ")
-                if typed.startswith("saod-ray "):
-                    yield typed
+                command = line.strip().removeprefix("$ ")
+                if command.startswith("saod-ray "):
+                    yield command
 
 
 def mentions(text: str) -> list[str]:
-    """Every `saod-ray …` that stands in a sentence."""
+    """The `saod-ray` commands that are quoted in the text."""
     spans = (span.strip("`") for span in CODE.findall(prose(text)))
     return [span for span in spans if span.startswith("saod-ray ")]
 
 
 def links(text: str) -> list[str]:
-    """Where a page leads to in the repository: no addresses of the web."""
-    found: Iterable[str] = LINK.findall(CODE.sub("", prose(text)))
-    return [link for link in found if not re.match(r"[a-z]+:", link)]
+    """A page's links to files of the repository, without web addresses."""
+    targets: Iterable[str] = LINK.findall(CODE.sub("", prose(text)))
+    return [link for link in targets if not re.match(r"[a-z]+:", link)]
 
 
 def anchors(text: str) -> set[str]:
-    """The names of a page's headings, as GitHub and the site make them."""
-    heads = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+    """The anchors of a page's headings, as GitHub and the site build them."""
+    headings = re.findall(r"^#+ (.+)$", prose(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

@@ -19,14 +19,14 @@ TEXT = {doc_pages.name_of(page): page.read_text(encoding="utf-8") for page in PA
 
 
 def pages_to_run() -> list[object]:
-    """The pages that have something to run; one that starts Ray takes half a minute."""
+    """The pages with runnable blocks; a page that starts Ray takes half a minute and is marked slow."""
     marked = {
         name: [block for block in doc_pages.blocks(text) if block.marker == "runnable"] for name, text in TEXT.items()
     }
     return [
-        pytest.param(name, marks=[pytest.mark.slow] * any("saod-ray run" in block.text for block in found))
-        for name, found in marked.items()
-        if found
+        pytest.param(name, marks=[pytest.mark.slow] * any("saod-ray run" in block.text for block in runnable))
+        for name, runnable in marked.items()
+        if runnable
     ]
 
 
@@ -34,6 +34,11 @@ def pages_to_run() -> list[object]:
 def test_what_is_marked_runnable_runs(name, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     doc_pages.run(TEXT[name], tmp_path, name)
+
+
+def test_the_pages_with_examples_are_run():
+    names = {param.values[0] for param in pages_to_run()}
+    assert names >= {"README.md", "docs/start.md", "docs/own.md", "docs/store.md", "docs/api.md"}
 
 
 def test_blocks_of_a_page_share_a_folder_and_only_marked_ones_run(tmp_path):
@@ -56,7 +61,7 @@ assert Path("copy.txt").read_text() == "hello\\n"
 ```
 """
     doc_pages.run(page, tmp_path, "page.md")
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy.txt", "said.txt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.txt", "said.txt"]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,13 @@ def test_a_block_that_fails_is_named(language, text, tmp_path):
 def test_a_marker_before_no_block_is_noticed():
     with pytest.raises(AssertionError, match="line 2"):
         doc_pages.blocks("<!-- runnable -->\n\nwords")
+    with pytest.raises(AssertionError, match="runnable"):
+        doc_pages.blocks("words\n<!-- runnable -->\n")
+
+
+def test_a_misspelt_marker_is_noticed():
+    with pytest.raises(AssertionError, match="line 1"):
+        doc_pages.blocks("<!-- runable -->\n```sh\nfalse\n```\n")
 
 
 @pytest.mark.parametrize("line", sorted({line for text in TEXT.values() for line in doc_pages.commands(text)}))
@@ -91,13 +103,13 @@ def test_commands_that_do_not_exist_are_noticed(line):
 
 
 def parse(words: list[str]) -> None:
-    """Have click read a command's arguments, as it does before the command runs."""
-    command, words = found(words)
+    """Parse a command's arguments with click, without running it."""
+    command, words = find_command(words)
     command.make_context(command.name, words)
 
 
-def found(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, and the other words."""
+def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that the first words name, and the remaining words."""
     command: click.Command = cli
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         assert words[0] in command.commands, f"there is no command {words[0]}"
@@ -111,9 +123,9 @@ def test_commands_and_options_in_sentences_exist(name):
         words = shlex.split(mention)[1:]
         if words[0] == "COMMAND":
             continue
-        command, rest = found(words)
-        known = {option for each in command.params for option in each.opts} | {"--help", "--version"}
-        assert {word for word in rest if word.startswith("--")} <= known, mention
+        command, rest = find_command(words)
+        options = {name for option in command.params for name in option.opts} | {"--help", "--version"}
+        assert {word for word in rest if word.startswith("--")} <= options, mention
 
 
 @pytest.mark.parametrize("name", [name for name, text in TEXT.items() if doc_pages.links(text)])
@@ -132,21 +144,26 @@ def test_every_decision_is_listed():
     assert {page.name for page in folder.glob("0*.md")} <= listed
 
 
-@pytest.mark.skipif(find_spec("material") is None, reason="needs mkdocs-material: pip install 'saod-ray[docs]'")
+@pytest.mark.skipif(
+    find_spec("material") is None or find_spec("mkdocstrings") is None,
+    reason="needs mkdocs-material and mkdocstrings: pip install 'saod-ray[docs]'",
+)
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
     for page in PAGES:
-        assert shown(page, tmp_path / "site").is_file(), page
+        assert site_file(page, tmp_path / "site").is_file(), page
     for file in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://[^\s\">]+", file.read_text())
         assert fetched == [], file
 
 
-def shown(page: Path, site: Path) -> Path:
-    """The file of the site that a page becomes."""
+def site_file(page: Path, site: Path) -> Path:
+    """The HTML file that the site has for a page."""
     if page.name == "README.md":
         page = page.with_name("index.md")
-    below = page.relative_to(ROOT / "docs") if page.is_relative_to(ROOT / "docs") else page.relative_to(ROOT)
-    return (site / below).with_suffix(".html")
+    if page.is_relative_to(ROOT / "docs"):
+        return (site / page.relative_to(ROOT / "docs")).with_suffix(".html")
+    folder = site if page == ROOT / "index.md" else site / "repository"
+    return (folder / page.relative_to(ROOT)).with_suffix(".html")

@@ -101,7 +101,7 @@ def test_queries() -> None:
 
 @pytest.mark.parametrize("name", ["faster", "atss", "ddetr"])
 def test_boxes_scores_and_labels_stay_mmdets(name) -> None:
-    """Carrying changes nothing of what mmdet returns by itself."""
+    """Tracking logits changes nothing that mmdet itself returns."""
     carried = predicted(name)
     plain = models.build(name)
     unsure(plain)

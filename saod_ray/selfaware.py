@@ -218,11 +218,11 @@ class SelfAware:
 
         Refuses a detector with other weights, config or classes.
         """
-        from saod_ray.predict.predictor import Predictor, Setup
+        from saod_ray.predict.predictor import Predictor, PredictorConfig
 
         is_single = isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.ndim <= 3)
         listed = cast("Sequence[Image]", [images] if is_single else images)
-        predictor = Setup.of(self).predictor() if detector is None else Predictor(self, detector)
+        predictor = PredictorConfig.from_self_aware(self).build() if detector is None else Predictor(self, detector)
         return predictor.verdicts(listed)
 
     def refuse_other(self, spec: DetectorSpec) -> None:

@@ -63,7 +63,7 @@ class TaskHistory(NamedTuple):
         return self.deaths > 0 or self.was_ended
 
 
-class Snapshot(NamedTuple):
+class AttemptSnapshot(NamedTuple):
     """What the driver reads now and then."""
 
     prepared: int  # images
@@ -134,10 +134,10 @@ class AttemptLog:
         """Let no task begin any more."""
         self._is_stopping = True
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> AttemptSnapshot:
         """The state of the run."""
         prepared = sum(self._prepared.values())
-        return Snapshot(prepared, len(self._open), self._deaths, self._workers)
+        return AttemptSnapshot(prepared, len(self._open), self._deaths, self._workers)
 
 
 class Guard:

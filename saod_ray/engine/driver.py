@@ -15,8 +15,8 @@ import ray
 import ray.data
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from saod_ray.engine.attempts import Snapshot
-from saod_ray.engine.pipeline import PipelineOptions, Problem
+from saod_ray.engine.attempts import AttemptSnapshot
+from saod_ray.engine.pipeline import PipelineOptions, WorkerProblem
 from saod_ray.errors import SaodError
 
 POLL = 1.0  # seconds between looks at the attempt log
@@ -43,7 +43,7 @@ class Driver:
         self._dataset, self._log, self._options, self._callbacks = dataset, log, options, callbacks
         self._over = threading.Event()
         self._is_stopping = False
-        self._last = Snapshot(0, 0, 0, 0)
+        self._last = AttemptSnapshot(0, 0, 0, 0)
 
     def messages(self) -> Generator[Any, None, None]:
         """What the workers yield. A failure of theirs is raised as one sentence. Close it to end the pipeline."""
@@ -54,7 +54,7 @@ class Driver:
             try:
                 for batch in batches:
                     for message in map(pickle.loads, batch["message"].to_pylist()):
-                        if isinstance(message, Problem):
+                        if isinstance(message, WorkerProblem):
                             raise SaodError(message.sentence)
                         yield message
             except RayError as error:
@@ -112,10 +112,10 @@ class Driver:
                 self._callbacks.on_message(self._missing())
                 moved, patience = time.monotonic(), LATER_WAITS
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> AttemptSnapshot:
         """Read the attempt log, and pass on how many images were prepared since."""
         try:
-            now: Snapshot = ray.get(self._log.snapshot.remote(), timeout=10 * POLL)
+            now: AttemptSnapshot = ray.get(self._log.snapshot.remote(), timeout=10 * POLL)
         except (RayError, GetTimeoutError):
             return self._last
         if now.prepared > self._last.prepared:

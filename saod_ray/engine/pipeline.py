@@ -223,7 +223,7 @@ def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, options: Prepa
     return table
 
 
-class Problem(NamedTuple):
+class WorkerProblem(NamedTuple):
     """A message that ends the run: what is wrong, as one sentence."""
 
     sentence: str

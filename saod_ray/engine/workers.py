@@ -19,7 +19,7 @@ from saod_ray.detect.detections import Detections, Detector
 from saod_ray.detect.outcomes import outcomes, sentence
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.attempts import FATAL, Guard, TaskHistory
-from saod_ray.engine.pipeline import PreparedUnit, Problem, UnitList, encode_message
+from saod_ray.engine.pipeline import PreparedUnit, UnitList, WorkerProblem, encode_message
 from saod_ray.errors import SaodError
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page, Shard
@@ -105,7 +105,7 @@ class DetectorWorker:
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
         """Detect on a prepared unit, and yield one receipt per detector, or the problem that ends the run."""
         if self._problem:
-            yield encode_message(Problem(self._problem))
+            yield encode_message(WorkerProblem(self._problem))
             return
         number, images = PreparedUnit.from_table(batch)
         if not images:
@@ -119,7 +119,7 @@ class DetectorWorker:
             try:
                 receipt = self._process(request.unit, detector, shard, images)
             except SaodError as error:
-                yield encode_message(Problem(str(error)))
+                yield encode_message(WorkerProblem(str(error)))
                 return
             if receipt is None:
                 return

@@ -1,4 +1,4 @@
-"""What a self-aware detector says of an image."""
+"""The verdict of a self-aware detector on an image."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from saod_ray.score.uncertainty import NO_DETECTION
 
 @dataclass(frozen=True)
 class Verdict:
-    """Accepted or rejected, and the calibrated detections that reach their class's threshold; rejected images have none.
+    """Whether an image is accepted, and its calibrated detections that reach the threshold of their class.
 
-    An image without any detection is rejected, with the uncertainty 1e12.
+    A rejected image has no detections. An image on which nothing was detected is rejected, with the uncertainty 1e12.
     """
 
     accepted: bool
-    uncertainty: float
-    threshold: float
-    detections: Detections  # labels are indices into `classes`; scores are calibrated, in float64
+    uncertainty: float  # u, of the image
+    threshold: float  # u-bar; higher uncertainties are rejected
+    detections: Detections  # labels are indices into `classes`; scores are calibrated, float64
     classes: tuple[str, ...]
 
     def names(self) -> list[str]:
         """The class of each detection."""
         return [self.classes[label] for label in self.detections.label]
 
-    def said(self) -> str:
-        """The verdict in a few words."""
+    def summary(self) -> str:
+        """The verdict as a short phrase."""
         why = "no detection" if self.uncertainty == NO_DETECTION else f"u = {self.uncertainty:.4f}"
         return f"{'accepted' if self.accepted else 'rejected'} ({why}, threshold {self.threshold:.4f})"
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict as a JSON value: null is the uncertainty without a detection, and a score that is not defined."""
-        found = zip(self.names(), self.detections.score.tolist(), self.detections.box.tolist(), strict=True)
+        """The verdict as a JSON value; an undefined score, and the uncertainty without any detection, are null."""
+        rows = zip(self.names(), self.detections.score.tolist(), self.detections.box.tolist(), strict=True)
         return {
             "accepted": self.accepted,
             "uncertainty": _number(self.uncertainty) if self.uncertainty != NO_DETECTION else None,
             "threshold": self.threshold,
-            "detections": [{"class": name, "score": _number(score), "box": box} for name, score, box in found],
+            "detections": [{"class": name, "score": _number(score), "box": box} for name, score, box in rows],
         }
 
 
 def _number(value: float) -> float | None:
-    """A number, or None for NaN, which JSON does not have."""
+    """The value, or None where it is not finite: JSON has no NaN."""
     return value if np.isfinite(value) else None

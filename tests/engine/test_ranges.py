@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect.detections import Detections
-from saod_ray.engine.plan import _runs
+from saod_ray.engine.plan import _ranges
 from saod_ray.engine.workers import make_rows
 from saod_ray.store import compaction, ledger
 from saod_ray.store.ledger import Origin, Page
@@ -26,7 +26,7 @@ LABELS = np.arange(3, dtype=np.int16)
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 9), st.integers(1, 20))
 def test_ranges_are_what_lacks_and_cross_no_boundary(lacking, length, large) -> None:
-    found = _runs(np.array(lacking, bool), length, large)
+    found = _ranges(np.array(lacking, bool), length, large)
     assert [k for start, stop in found for k in range(start, stop)] == [k for k, each in enumerate(lacking) if each]
     for start, stop in found:
         assert start < stop and start // length == (stop - 1) // length and start // large == (stop - 1) // large

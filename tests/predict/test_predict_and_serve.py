@@ -38,8 +38,8 @@ from saod_ray.engine.job import Job
 from saod_ray.engine.resources import ResourceOptions
 from saod_ray.engine.run import Run
 from saod_ray.errors import SaodError
-from saod_ray.predict.predictor import Setup
-from saod_ray.predict.predictor import predicted as in_process
+from saod_ray.predict.predictor import PredictorConfig
+from saod_ray.predict.predictor import predict_files as in_process
 from saod_ray.report.results import encoded
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.selfaware import SelfAware
@@ -133,15 +133,15 @@ def test_predict_in_words_for_a_folder(wanted, file, data) -> None:
 def test_with_ray_it_is_the_same_in_the_same_order(wanted, file) -> None:
     from saod_ray.predict.batch import predict_batch
 
-    setup = Setup.of(SelfAware.load(file))
+    setup = PredictorConfig.from_self_aware(SelfAware.load(file))
     files = ["gone.png", *wanted, *reversed(list(wanted))]
-    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
-    assert found == [outcome.to_json() for outcome in in_process(setup, files, False)]
+    found = [outcome.to_json() for outcome in predict_batch(setup, files, draw=False)]
+    assert found == [outcome.to_json() for outcome in in_process(setup, files, draw=False)]
     for each in found[1:]:
         same(each, wanted[each["image"]], exact=True)
 
 
-def toy_setup(file: Path, folder: Path, **options: Any) -> Setup:
+def toy_setup(file: Path, folder: Path, **options: Any) -> PredictorConfig:
     """The engine's toy detector with the numbers that were fitted for atss."""
     shutil.copy(Path(__file__).parents[1] / "engine" / "toys.py", folder / "toys.py")
     said = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
@@ -150,7 +150,7 @@ def toy_setup(file: Path, folder: Path, **options: Any) -> Setup:
     entry = registry.choose("shapes", str(folder / "mine.toml"))[0]
     mark = registry.fingerprint(entry, aware.identity.classes, folder)
     whose = aware.identity._replace(detector="toy", fingerprint=mark)
-    return Setup.of(replace(aware, identity=whose), str(folder / "mine.toml"), weights=folder)
+    return PredictorConfig.from_self_aware(replace(aware, identity=whose), str(folder / "mine.toml"), weights=folder)
 
 
 def test_images_that_end_or_fail_a_detector_cost_themselves_alone(wanted, file, tmp_path, monkeypatch) -> None:
@@ -161,9 +161,9 @@ def test_images_that_end_or_fail_a_detector_cost_themselves_alone(wanted, file, 
     monkeypatch.setattr(batch, "UNIT_IMAGES", 2)  # the last unit is one image, which must not pay for another's
     files = list(wanted)[:7]
     names = [zlib.crc32(np.ascontiguousarray(decode(Path(each).read_bytes(), each))) for each in files]
-    plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, False)]
+    plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, draw=False)]
     setup = toy_setup(file, tmp_path, exits=[names[1]], raises=[names[4]])
-    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
+    found = [outcome.to_json() for outcome in predict_batch(setup, files, draw=False)]
     assert found[1] == {"image": files[1], "error": FATAL}
     assert found[4]["error"].startswith("RuntimeError: will not look at")
     good = [0, 2, 3, 5, 6]
@@ -183,7 +183,7 @@ def test_three_lines_of_python(wanted, file) -> None:
 def test_another_detector_is_refused(file, tmp_path, golden_store) -> None:
     def said(selfaware: Path, **options: Any) -> str:
         with pytest.raises(SaodError) as refusal:
-            Setup.of(SelfAware.load(selfaware), **options)
+            PredictorConfig.from_self_aware(SelfAware.load(selfaware), **options)
         return str(refusal.value)
 
     assert "is for 'atss', not for f-rcnn" in said(file, detector="f-rcnn")
@@ -214,10 +214,17 @@ def test_a_mistake_is_one_sentence(file) -> None:
 
 @pytest.fixture(scope="module")
 def url(file, cluster) -> Iterator[str]:
-    from saod_ray.engine.serving import Limits, serving
+    from saod_ray.predict.server import RequestLimits, serve_http
 
-    limits = Limits(MOST, 1_000_000, gather=4, wait=0.05)
-    with serving(Setup.of(SelfAware.load(file)), limits, "127.0.0.1", 0, 1, private=True) as place:
+    limits = RequestLimits(MOST, 1_000_000, gather=4, wait=0.05)
+    with serve_http(
+        PredictorConfig.from_self_aware(SelfAware.load(file)),
+        limits,
+        host="127.0.0.1",
+        port=0,
+        replicas=1,
+        is_private=True,
+    ) as place:
         yield place
 
 

@@ -1,6 +1,6 @@
 """saod-ray: benchmark self-aware object detectors.
 
-`import saod_ray as saod` is light: everything else is imported when it is used.
+`import saod_ray as saod` is quick: every name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOMES = {
     "SelfAware": "saod_ray.selfaware",
     "metric": "saod_ray.score.metrics",
 }
-_CALLABLE = ("report", "score")  # packages that are functions, too
+_CALLABLE = ("report", "score")  # packages that can be called, as the functions of that name in `api`
 
 
 def __getattr__(name: str) -> Any:

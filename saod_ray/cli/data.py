@@ -13,7 +13,6 @@ from saod_ray.cli.options import FOLLOW_LINKS, JSON, FiniteFloat, OrderedGroup
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
-    from saod_ray.config import UseCase
     from saod_ray.store.building import Status
 
 
@@ -138,14 +137,3 @@ def _show_status(data_status: Status, as_json: bool) -> None:
     console.print(source_table(data_status))
     for line in remarks(data_status):
         console.print(line, soft_wrap=True)
-
-
-def draw_scenes(case: UseCase) -> None:
-    """Draw the scenes of a use case that consists of drawn images, unless they exist."""
-    if case.made_by is None:
-        return
-    from saod_ray.data import shapes
-
-    if shapes.is_missing(case.root):
-        with terminal.progress("drawing scenes") as progress:
-            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)

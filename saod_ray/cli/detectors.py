@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.data import draw_scenes
 from saod_ray.cli.options import ADDRESS, JSON, ROOT, WEIGHTS, FiniteFloat, GpuShare
 
 
@@ -110,9 +109,10 @@ def train(
     from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
     from saod_ray.train.training import TrainResources, prepare_training
+    from saod_ray.workflow import draw_scenes
 
     case = UseCase.load(use_case, data)
-    draw_scenes(case)
+    draw_scenes(case, terminal.progress)
     with terminal.progress("reading annotations") as progress:
         training = prepare_training(case, detector, weights_folder(weights), workers, overrides, progress)
     if training.begin():

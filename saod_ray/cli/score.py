@@ -136,6 +136,6 @@ def report(
     if out is not None:
         check_target(out)
     limits = ImageLimits(max_pixels, follow_links)
-    with terminal.progress("making the report") as progress:
+    with terminal.progress("writing the report") as progress:
         path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
     click.echo(path)

@@ -43,9 +43,9 @@ def test_a_list_on_stdin(place) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "said"), [([], "no image"), (["empty"], "no image"), (["*.gif"], "No file"), (["-"], "no image")])  # fmt: skip
-def test_nothing_meant_is_a_mistake(place, words, said) -> None:
-    with pytest.raises(SaodError, match=said):
+@pytest.mark.parametrize(("words", "message"), [([], "no image"), (["empty"], "no image"), (["*.gif"], "No file"), (["-"], "no image")])  # fmt: skip
+def test_nothing_meant_is_a_mistake(place, words, message) -> None:
+    with pytest.raises(SaodError, match=message):
         resolve_inputs(words, ())
 
 
@@ -58,8 +58,8 @@ def test_names_of_pictures_are_plain_and_never_shared() -> None:
 
 
 def verdict(box: list[float], accepted: bool = True) -> Verdict:
-    found = Detections(np.array([1], np.int16), np.array([box], np.float32), np.array([0.5]))
-    return Verdict(accepted, 0.25, 0.5, found, ("ball", "star"))
+    detections = Detections(np.array([1], np.int16), np.array([box], np.float32), np.array([0.5]))
+    return Verdict(accepted, 0.25, 0.5, detections, ("ball", "star"))
 
 
 @pytest.mark.parametrize("shape", [(40, 60, 3), (3, 900, 3), (2000, 2400, 3), (1, 1, 3)])
@@ -137,10 +137,10 @@ def test_pixels_are_counted_before_they_are_made() -> None:
     huge = bytearray(png(1, 1))
     huge[16:24] = (60000).to_bytes(4, "big") * 2  # a header that promises 10 GB
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
-    for data, most, status in (
+    for data, max_pixels, status in (
         (png(30, 20), 599, 413), (bytes(huge), 10**6, 413), (b"no image at all", 10**6, 415),
         (png(300, 200)[:90], 10**6, 400), (b"%!PS-Adobe-3.0 EPSF-3.0\n", 10**6, 415),
     ):  # fmt: skip
         with pytest.raises(RefusedError) as refusal:
-            decode_pixels(data, most)
+            decode_pixels(data, max_pixels)
         assert refusal.value.status == status, data[:8]

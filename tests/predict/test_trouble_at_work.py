@@ -64,10 +64,10 @@ def address() -> Iterator[str]:
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False})
-    with connected(made.address):
-        yield made.address
-    made.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False})
+    with connected(cluster.address):
+        yield cluster.address
+    cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,10 @@ def toy(folder: Path, batch_size: int = 1, **options: Any) -> PredictorConfig:
     """A toy detector in `mine.toml`, and in `mine.json` what makes it self-aware."""
     shutil.copy(Path(__file__).parents[1] / "engine" / "toys.py", folder / "toys.py")
     (folder / "counted.py").write_text(COUNTED)
-    said = ", ".join(
+    toml_options = ", ".join(
         f"{key} = {json.dumps(value)}" for key, value in {"calls": str(folder / "calls"), **options}.items()
     )
-    (folder / "mine.toml").write_text(f'[toy]\nbackend = "counted:Counted"\noptions = {{ {said} }}\n')
+    (folder / "mine.toml").write_text(f'[toy]\nbackend = "counted:Counted"\noptions = {{ {toml_options} }}\n')
     classes = ("ball", "crate", "cone", "ring", "star")
     mark = registry.fingerprint(registry.choose("shapes", str(folder / "mine.toml"))[0], classes, folder)
     whose = Identity("toy", "shapes", classes, mark, "run")
@@ -118,14 +118,14 @@ def test_a_process_that_ends_is_one_line_among_the_verdicts_and_batches_stay_sma
     files = images[:9]
     setup = toy(tmp_path, 3, exits=[content(files[8])])
     run = saod_ray("predict", *files, *options(tmp_path), "--json", "--batch-size", 3, "--address", address)
-    found = [json.loads(line) for line in run.stdout.splitlines()]
+    predictions = [json.loads(line) for line in run.stdout.splitlines()]
     assert run.returncode == 2 and "(raylet)" not in run.stderr
     assert "A process ended with work in hand (4 so far): Ray replays the work." in run.stderr
     counts = calls(tmp_path)
     # the last image is alone in its unit: twice as any other, twice after it was noted
     assert max(counts) == 3 and sum(counts) == 8 + 4
-    assert found[8]["error"] == FATAL
-    assert found[:8] == [outcome.to_json() for outcome in in_process(setup, files[:8], draw=False)]
+    assert predictions[8]["error"] == FATAL
+    assert predictions[:8] == [outcome.to_json() for outcome in in_process(setup, files[:8], draw=False)]
 
 
 def test_a_detector_that_cannot_be_built_is_a_sentence(address, images, tmp_path) -> None:
@@ -156,12 +156,15 @@ def test_names_need_not_be_utf_8(images, tmp_path) -> None:
     name = os.fsdecode(bytes(tmp_path) + b"/caf\xe9.png")
     shutil.copy(images[0], name)
     listed = os.fsencode(name) + b"\n" + os.fsencode(images[1]) + b"\n"
-    wanted = [outcome.to_json() for outcome in in_process(setup, images[:2], draw=False)]
+    expected = [outcome.to_json() for outcome in in_process(setup, images[:2], draw=False)]
     for more in (["--json"], []):
         run = CliRunner().invoke(cli, ["predict", "-", *options(tmp_path), *more], input=listed)
         assert run.exception is None, run.output
         if more:
-            assert [json.loads(line) for line in run.stdout.splitlines()] == [wanted[0] | {"image": name}, wanted[1]]
+            assert [json.loads(line) for line in run.stdout.splitlines()] == [
+                expected[0] | {"image": name},
+                expected[1],
+            ]
         assert "0 failed" in run.stderr
 
 
@@ -235,8 +238,8 @@ def test_a_replica_whose_gpu_is_spoilt_is_replaced(served, images) -> None:
     files = [*images[:3], served.poison]
     with ThreadPoolExecutor(4) as clients:
         answers = dict(zip(files, clients.map(lambda file: ask(f"{served.url}/predict", file), files), strict=True))
-    status, said = answers[served.poison]
-    assert status == 503 and said["error"].endswith("again in some seconds.")
+    status, answer = answers[served.poison]
+    assert status == 503 and answer["error"].endswith("again in some seconds.")
     assert {status for status, _ in answers.values()} <= {200, 503}
     until = time.monotonic() + 90
     while ask(f"{served.url}/predict", images[0])[0] != 200:

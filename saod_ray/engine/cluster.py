@@ -34,6 +34,7 @@ QUIET = {
 PROCESS_DIED = ("A worker died or was killed while executing", "There are infinite retries remaining")
 SESSION, LOCK = "saod-session-", ".lock"  # prefix of private clusters' folders, and the lock of one in use
 MAX_BASE = 14  # characters of the path of their parent folder: socket paths have a limit
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -64,6 +65,7 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
                 f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
             ) from error
         try:
+            logger.info("Connected to %s.", f"Ray at {address}" if address else "a private Ray cluster")
             if may_set:  # Ray's own handler raises SystemExit, which gets lost where it interrupts Ray's own code
                 signal.signal(signal.SIGTERM, signal.default_int_handler)
             yield

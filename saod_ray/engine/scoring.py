@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
 PATIENCE = 180.0  # seconds without a finished task before the driver gives up and computes the rest itself
+
+logger = logging.getLogger(__name__)
 
 
 def score_ahead(
@@ -46,6 +49,7 @@ def score_ahead(
         while calls:
             ready, calls = ray.wait(calls, num_returns=1, timeout=PATIENCE, fetch_local=False)
             if not ready:  # for instance because a node is cut off
+                logger.info("No task finished for %g s: the driver computes the rest.", PATIENCE)
                 for call in calls:
                     ray.cancel(call)
                 return
@@ -62,8 +66,8 @@ def _raise_refusal(call: Any) -> None:
     except RayTaskError as error:
         if isinstance(error.cause, SaodError):
             raise error.cause from error
-    except RayError:
-        return
+    except RayError as error:
+        logger.debug("A task was lost.", exc_info=error)
 
 
 def _score_shard(uri: str, detector: str, split: str, shard: Shard, settings: ScoreSettings) -> None:

@@ -125,8 +125,8 @@ def _write_picture(path: Path, content: bytes) -> None:
 def _print_prediction(prediction: Prediction, picture: Path | None, as_json: bool) -> None:
     verdict = prediction.verdict
     if as_json:
-        drawn = {} if picture is None else {"drawn": str(picture)}
-        click.echo(json.dumps({**prediction.to_json(), **drawn}, allow_nan=False))
+        location = {} if picture is None else {"drawn": str(picture)}
+        click.echo(json.dumps({**prediction.to_json(), **location}, allow_nan=False))
         return
     summary = verdict.summary() if verdict is not None else f"failed: {prediction.error}"
     click.echo(click.format_filename(f"{prediction.file}: {summary}"))  # names may have bytes that no terminal shows

@@ -12,7 +12,6 @@ from conftest import GOLDEN, import_golden, saod_ray
 from hypothesis import given
 from hypothesis import strategies as st
 from report_stores import ERROR, FILE, NASTY, nasty_store
-from saod_ray.store.importing import import_results
 
 from saod_ray.config import UseCase
 from saod_ray.experiment import paper
@@ -25,6 +24,7 @@ from saod_ray.score import thresholds
 from saod_ray.score.evaluation import evaluate_split
 from saod_ray.score.metrics import MAIN
 from saod_ray.score.results import DetectorResult
+from saod_ray.store.coco_import import import_results
 from saod_ray.store.seals import sealed
 from saod_ray.store.store import Store
 

@@ -131,7 +131,7 @@ def attempt_log() -> Iterator[Any]:
 
 
 class UnitSource(Datasource):
-    """The numbers of all units, one unit per task."""
+    """The numbers of all units; a task reads those of one unit or of several consecutive ones."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class UnitSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per unit; where there are very many units, one for several consecutive ones."""
+        """As many tasks as `parallelism` says, at most one per unit."""
         parts = np.array_split(np.arange(self._count), min(parallelism, self._count))
         return [ReadTask(partial(_number_table, part), _metadata(len(part))) for part in parts]
 

@@ -31,6 +31,7 @@ check: setup
 	$(BIN)/ruff check saod_ray tests benchmarks examples jobs tools
 	$(BIN)/ruff format --check saod_ray tests benchmarks examples jobs tools
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

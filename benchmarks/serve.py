@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import saod_ray, workspace
-from saod_ray.predict.predictor import Setup, predicted
+from saod_ray.predict.predictor import PredictorConfig, predict_files
 from saod_ray.score.self_aware import SelfAware
 
 WARM = 8  # requests before the clock starts
@@ -37,9 +37,9 @@ def fitted(detector: str) -> tuple[Path, list[str]]:
     return file, sorted(str(path) for path in (data / "shapes" / "id").iterdir())
 
 
-def bare_loop(setup: Setup, files: list[str]) -> float:
+def bare_loop(config: PredictorConfig, files: list[str]) -> float:
     """Images per second of a loop in this process."""
-    outcomes = predicted(setup, files, False)
+    outcomes = predict_files(config, files, draw=False)
     list(islice(outcomes, WARM))
     began = time.perf_counter()
     return len(list(outcomes)) / (time.perf_counter() - began)
@@ -74,7 +74,8 @@ class Clients:
 
 def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
     """Start the server, measure it with an increasing number of clients, and stop it."""
-    setup, bodies = Setup.of(SelfAware.load(file)), [Path(name).read_bytes() for name in files]
+    config = PredictorConfig.from_self_aware(SelfAware.load(file))
+    bodies = [Path(name).read_bytes() for name in files]
     command = [sys.executable, "-m", "saod_ray", "serve", "--selfaware", str(file), "--port", "0"]
     command += ["--replicas", str(options.replicas), "--wait-ms", str(wait), "--batch-size", str(options.batch_size)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -82,9 +83,9 @@ def measure(options: Any, file: Path, files: list[str], wait: float) -> None:
     try:
         url = server.stdout.readline().partition(" answers at ")[2].partition(": POST")[0]
         for clients in map(int, options.clients.split(",")):
-            before = bare_loop(setup, files)
+            before = bare_loop(config, files)
             rate, seconds = Clients(url, clients).load(bodies)
-            after = bare_loop(setup, files)
+            after = bare_loop(config, files)
             p50, p95, p99 = np.percentile(seconds, [50, 95, 99]) * 1000
             ratio = 2 * rate / (before + after)
             print(

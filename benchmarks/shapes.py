@@ -17,7 +17,7 @@ from saod_ray.detect import registry
 from saod_ray.score.ap import accuracy
 from saod_ray.score.matching import TP, greedy
 from saod_ray.store.manifests import ManifestCache
-from saod_ray.train.accuracy import detected
+from saod_ray.train.accuracy import detect_manifest
 
 MIN_SCORE = 0.3
 TAU = 0.1
@@ -35,7 +35,7 @@ def table() -> list[dict[str, object]]:
         detector = registry.build(entry, classes, nowhere, threads=1)
         row: dict[str, object] = {"detector": entry.name}
         for source in ("val", "id"):
-            split, objects = detected(detector, built.manifest(source), case.root)
+            split, objects = detect_manifest(detector, built.manifest(source), case.root)
             overall = accuracy(split, objects, zero_id_misses=False).overall
             row |= {f"AP {source}": overall.ap, f"AP50 {source}": overall.ap50}
             if source == "val":

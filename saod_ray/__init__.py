@@ -1,6 +1,6 @@
 """saod-ray: benchmark self-aware object detectors.
 
-`import saod_ray as saod` is light: everything else is imported when it is used.
+`import saod_ray as saod` is quick: every name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOMES = {  # public name → its module, or module:name where the names differ
     "SelfAware": "saod_ray.predict.self_aware_detector:SelfAwareDetector",
     "metric": "saod_ray.score.metrics",
 }
-_CALLABLE = ("report", "score")  # packages that are also functions
+_CALLABLE = ("report", "score")  # packages that can be called, as the functions of that name in `api`
 
 
 def __getattr__(name: str) -> Any:

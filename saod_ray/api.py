@@ -1,6 +1,6 @@
-"""What notebooks and the command line call: open a store, look at it, score it, report it, run detectors into it.
+"""The Python API: open a store, look at its detections, score it, write its report, run detectors into it.
 
-Everything heavy is imported when it is used.
+Heavy packages are imported when they are used.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ CHART_ALIASES = {"reliability": "reliability-after"}
 
 
 class BenchmarkStore:
-    """A store of detections, opened for looking and scoring.
+    """A store of detections, opened for reading and scoring.
 
-    Frames are lazy: nothing is read before `collect()`, and then only the columns that are asked for. Settings are those
-    of `saod-ray score` with underscores: `calibrator`, `uncertainty`, `aggregate`, `image_threshold`,
-    `detection_threshold`, `tau`, `bins`, `conventions`, `daq_weights`, `idq_weights`. Those that are not given are the
-    store's own (of its results.json), or the defaults.
+    Frames are lazy: nothing is read before `collect()`, and then only the columns in use. Settings are those of
+    `saod-ray score` with underscores: `calibrator`, `uncertainty`, `aggregate`, `image_threshold`,
+    `detection_threshold`, `tau`, `bins`, `conventions`, `daq_weights`, `idq_weights`. Settings that you leave out are
+    those of the store's results.json, or the defaults.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._fitted: dict[tuple[str, ScoreSettings], SelfAwareDetector] = {}
 
-    # what is in it ----------------------------------------------------------------------------------------------
+    # contents ---------------------------------------------------------------------------------------------------
 
     @property
     def uri(self) -> str:
@@ -63,7 +63,7 @@ class BenchmarkStore:
 
     @property
     def splits(self) -> list[str]:
-        """The splits that a complete detector has."""
+        """The splits of a complete detector."""
         return self._store.splits
 
     @property
@@ -72,35 +72,35 @@ class BenchmarkStore:
         return list(self._store.description.classes)
 
     def detections(self, detector: str, split: str) -> pl.LazyFrame:
-        """One row per detection, as the detector gave it.
+        """One row per raw detection.
 
         Columns: `image_id`, `file_name`, `class`, `label`, `x1`, `y1`, `x2`, `y2` (pixels), `score`, and the
-        uncertainties that the detector has (`entropy`, `ds`, ...).
+        detector's uncertainties (`entropy`, `ds`, ...).
         """
         from saod_ray.store import frames
 
         return frames.detections(self._store, self._detector(detector), self._split(split))
 
     def matches(self, detector: str, split: str, **settings: Any) -> pl.LazyFrame:
-        """The detections of an ID split (or of val) with what the evaluation makes of them.
+        """The detections of an ID split (or of val) with the outcome of their evaluation.
 
-        Adds `calibrated` (null where nothing is calibrated), `outcome` (`tp`, `fp`, `ignored`: matched to a crowd, `dropped`:
-        below its class's threshold, on a rejected image, or beyond the first hundred of its image and class), `iou`,
-        `object_id` and `accepted` (whether the image is).
+        Adds `calibrated` (the calibrated score, or null), `outcome` (`tp`, `fp`, `ignored`: matched to a crowd,
+        `dropped`: below its class's threshold, on a rejected image, or beyond the first hundred of its image and class),
+        `iou`, `object_id` and `accepted` (of the image).
         """
         from saod_ray.score.tables import MatchFrames
 
-        name, chosen = self._detector(detector), self._split(split)
+        name, split_name = self._detector(detector), self._split(split)
         benchmark = self._benchmark(settings)
-        return MatchFrames(benchmark, name, chosen, self.self_aware(name, **settings)).lazy()
+        return MatchFrames(benchmark, name, split_name, self.self_aware(name, **settings)).lazy()
 
     def images(self, detector: str, split: str, **settings: Any) -> pl.LazyFrame:
         """One row per image of a split: `uncertainty`, `accepted`, `status`, `corruption`, `subset`, ..."""
         from saod_ray.score import tables
 
-        name, chosen = self._detector(detector), self._split(split)
+        name, split_name = self._detector(detector), self._split(split)
         benchmark = self._benchmark(settings)
-        return tables.images(benchmark, name, chosen, self.self_aware(name, **settings)).lazy()
+        return tables.images(benchmark, name, split_name, self.self_aware(name, **settings)).lazy()
 
     def objects(self, split: str) -> pl.LazyFrame:
         """One row per object of a split's images: `object_id`, `image_id`, `class`, box, `area`, `crowd`."""
@@ -109,10 +109,10 @@ class BenchmarkStore:
 
         return frames.objects(self._store, SplitName(self._split(split)).source).lazy()
 
-    # what follows from it ---------------------------------------------------------------------------------------
+    # scoring ----------------------------------------------------------------------------------------------------
 
     def self_aware(self, detector: str, **settings: Any) -> SelfAwareDetector:
-        """The self-aware detector that val gives: image threshold, detection thresholds and calibrators."""
+        """The self-aware detector fitted on val: image threshold, detection thresholds and calibrators."""
         from saod_ray.predict.self_aware_detector import SelfAwareDetector
 
         name, benchmark = self._detector(detector), self._benchmark(settings)
@@ -137,13 +137,13 @@ class BenchmarkStore:
         progress: Progress | None = None,
         **settings: Any,
     ) -> BenchmarkResult:
-        """Compute every metric of all or some detectors. No inference, and nothing but caches is written.
+        """Compute every metric of all or some detectors. No inference; only caches are written.
 
         Args:
             detectors: Names, or None for all.
             metrics: Custom metrics, declared with `saod_ray.metric`.
-            bootstrap: Resample the images so many times for 95 % intervals; 0 for none.
-            seed: The resamples follow from it.
+            bootstrap: Number of resamples of the images for 95 % intervals; 0 for no intervals.
+            seed: Random seed for the resamples.
             partial: Score a store in which images are missing.
             progress: Called with (done, total).
             settings: See the class.
@@ -151,7 +151,7 @@ class BenchmarkStore:
         from saod_ray.score.bootstrap import Bootstrap
         from saod_ray.workflow import score_benchmark
 
-        names = self._store.choose(_listed(detectors))
+        names = self._store.choose(_to_names(detectors))
         resamples = Bootstrap(bootstrap, seed) if bootstrap else None
         benchmark = self._benchmark(settings, partial)
         benchmark.resamples = resamples
@@ -164,37 +164,37 @@ class BenchmarkStore:
         return read_results(self._store)
 
     def chart(self, name: str, detector: str | None = None, **settings: Any) -> Chart:
-        """A chart as in the report: `reliability`, `reliability-before`, `uncertainty`, `roc`, `calibrators`, `parts`, ...
+        """A chart of the report: `reliability`, `reliability-before`, `uncertainty`, `roc`, `calibrators`, `parts`, ...
 
         Charts of a single detector show `detector`, the best one by default.
         """
-        from saod_ray.workflow import report_room
+        from saod_ray.workflow import report_modules
 
-        report_module = report_room()
-        chosen = None if detector is None else [self._detector(detector)]
-        results = self.score(chosen, **settings)
-        gathered = report_module.data.gather(self._store, results=results)
-        charts = report_module.figures.charts_by_name(gathered)
+        modules = report_modules()
+        detectors = None if detector is None else [self._detector(detector)]
+        results = self.score(detectors, **settings)
+        report_data = modules.data.gather(self._store, results=results)
+        charts = modules.figures.charts_by_name(report_data)
         key = CHART_ALIASES.get(name, name)
         if key not in charts:
-            known = [*CHART_ALIASES, *charts]
+            valid = [*CHART_ALIASES, *charts]
             raise SaodError(
-                f"There is no chart '{name}'{did_you_mean(name, known)}: there are {join_truncated(known, 30)}."
+                f"There is no chart '{name}'{did_you_mean(name, valid)}: there are {join_truncated(valid, 30)}."
             )
-        return report_module.figures.standalone(charts[key], gathered, CHART_WIDTH)
+        return modules.figures.standalone(charts[key], report_data, CHART_WIDTH)
 
     # names ------------------------------------------------------------------------------------------------------
 
     def _detector(self, name: str) -> str:
-        (chosen,) = self._store.choose([name])
-        return chosen
+        (detector,) = self._store.choose([name])
+        return detector
 
     def _split(self, name: str) -> str:
         from saod_ray.store.store import check_split
 
         split, subset = check_split(name, [*self.splits, *self._store.val_shift], self._store.description.subsets)
         if subset != "all":
-            raise SaodError(f"'{name}' is a part of a split: take {split} and filter its images by subset '{subset}'.")
+            raise SaodError(f"'{name}' is part of a split: use '{split}' and filter its images by subset '{subset}'.")
         return split
 
     @cached_property
@@ -207,15 +207,15 @@ class BenchmarkStore:
         from saod_ray.config import ScoreSettings
         from saod_ray.score.benchmark import Benchmark
 
-        chosen = ScoreSettings.from_options(**{**self._settings.model_dump(), **settings})
-        return Benchmark(self._store, chosen, partial)
+        merged = ScoreSettings.from_options(**{**self._settings.model_dump(), **settings})
+        return Benchmark(self._store, merged, partial)
 
     def __repr__(self) -> str:
         names = join_truncated(self.detectors) or "no detectors"
         return f"<store {self.uri} of {self.use_case}: {names}; splits {', '.join(self.splits)}>"
 
     def _repr_html_(self) -> str:
-        """A table of images per detector and split."""
+        """An HTML table with the number of images per detector and split."""
         head = "".join(f"<th>{html.escape(text)}</th>" for text in ("detector", *self.splits))
         rows = []
         for name in self.detectors:
@@ -227,7 +227,7 @@ class BenchmarkStore:
 
 
 def open(store: str | os.PathLike[str]) -> BenchmarkStore:
-    """Open a store: a folder, or a URI that pyarrow's filesystems know."""
+    """Open a store: a folder, or a URI of a filesystem that pyarrow supports. Raises SaodError."""
     from saod_ray.store.store import Store
 
     return BenchmarkStore(Store.open(_uri(store)))
@@ -236,7 +236,7 @@ def open(store: str | os.PathLike[str]) -> BenchmarkStore:
 def score(
     store: str | os.PathLike[str], detectors: str | Sequence[str] | None = None, **options: Any
 ) -> BenchmarkResult:
-    """`open(store).score(detectors, ...)`."""
+    """Open a store and score it: short for `open(store).score(detectors, ...)`."""
     return open(store).score(detectors, **options)
 
 
@@ -258,7 +258,7 @@ def report(
     Args:
         store: A folder or URI.
         out: The HTML file; `report.html` in the store by default.
-        data: The folder of the images, for pictures; the use case's own root by default.
+        data: The folder of the images; the use case's own root by default.
         figures: A folder for the charts as SVG and PDF, and the tables as LaTeX.
         progress: Called with (done, total).
     """
@@ -289,22 +289,22 @@ def run(
         use_case: A built-in name, or a use case file.
         detectors: Names, or a detector file.
         store: A folder or URI; `runs/USE_CASE` by default.
-        limit: The first so many images of each split, to try it out.
-        events: What to show while it runs; by default warnings go to the `saod_ray` logger, and progress nowhere.
-        options: Further options of `saod-ray run` with underscores: `seed=1`, `batch_size=2`, `replace=True`.
+        limit: Use only the first images of each split, for a trial.
+        events: Receives progress and warnings; by default warnings go to the `saod_ray` logger.
+        options: Other options of `saod-ray run`, with underscores: `seed=1`, `batch_size=2`, `replace=True`.
     """
     from saod_ray.workflow import BenchmarkRun, RunOptions
 
     unknown = sorted(options.keys() - RunOptions.__dataclass_fields__.keys())
     if unknown:
-        known = list(RunOptions.__dataclass_fields__)
+        valid = list(RunOptions.__dataclass_fields__)
         raise SaodError(
-            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], known)}: it has {join_truncated(known, 30)}."
+            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], valid)}: it has {join_truncated(valid, 30)}."
         )
     names = detectors if isinstance(detectors, str) else ",".join(detectors)
     uri = None if store is None else _uri(store)
-    chosen = RunOptions(use_case=_uri(use_case), detectors=names, store=uri, limit=limit, **options)
-    outcome = BenchmarkRun(chosen, events).carry_out()
+    run_options = RunOptions(use_case=_uri(use_case), detectors=names, store=uri, limit=limit, **options)
+    outcome = BenchmarkRun(run_options, events).carry_out()
     return BenchmarkStore(outcome.store)
 
 
@@ -314,7 +314,7 @@ def _uri(place: str | os.PathLike[str]) -> str:
     raise SaodError(f"{place!r} is not a path: give a folder, a file or a URI as text or as a Path.")
 
 
-def _listed(names: str | Sequence[str] | None) -> list[str] | None:
+def _to_names(names: str | Sequence[str] | None) -> list[str] | None:
     if names is None or names == "all":
         return None
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

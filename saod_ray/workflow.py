@@ -1,6 +1,6 @@
-"""What a user asks for as a whole: run detectors into a store, score a store, write its report.
+"""Whole workflows: run detectors into a store, score a store, write its report.
 
-The Python API and the command line both call this; it prints nothing.
+The Python API and the command line both call this module, which prints nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from saod_ray.store.store import Store
 
 Progress = Callable[[int, int], None]  # done, total
-LaneProgress = Callable[[str, int], None]  # a detector or "decoding", and so many images more
+LaneProgress = Callable[[str, int], None]  # a detector or "decoding", and the number of further images
 logger = logging.getLogger("saod_ray")
 
 
@@ -38,7 +38,7 @@ logger = logging.getLogger("saod_ray")
 
 
 class ScoredStore(NamedTuple):
-    """A scoring that was written to files."""
+    """The results of a scoring, and the file they were written to."""
 
     results: BenchmarkResult
     path: str  # of results.json
@@ -48,7 +48,7 @@ class ScoredStore(NamedTuple):
 def score_benchmark(
     benchmark: Benchmark, names: Sequence[str], metrics: Sequence[CustomMetric] = (), progress: Progress | None = None
 ) -> tuple[BenchmarkResult, dict[str, ScoredDetector]]:
-    """The results of some detectors, and what they were assembled from."""
+    """The results of these detectors, and the per-detector scores that they were assembled from."""
     from saod_ray.report.results import results
 
     scored = benchmark.score(names, progress)
@@ -69,7 +69,10 @@ def score_to_files(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> ScoredStore:
-    """Score detectors, on a cluster where there is an address, and write the results and the self-aware detectors."""
+    """Score detectors, on the cluster at `address` if given, and write the results and the self-aware detectors.
+
+    `target` is the folder and name of the results file; self-aware detectors go to `selfaware/` in that folder.
+    """
     from saod_ray.store.seals import encode_json
 
     if address is not None:
@@ -96,23 +99,32 @@ def write_report(
     progress: Progress | None = None,
     limits: ImageLimits | None = None,
 ) -> str:
-    """Write the report of a scored store, and return its path."""
+    """Write the report of a scored store, and return its path.
+
+    Args:
+        store: A store with results.json.
+        out: The HTML file; `report.html` in the store by default.
+        data: The folder of the images; the use case's own root by default.
+        figures: A folder for the charts as SVG and PDF, and the tables as LaTeX.
+        progress: Called with (done, total).
+        limits: Which images to read.
+    """
     from saod_ray.data.images import OTHERS_IMAGES
     from saod_ray.files import Folder
 
-    room = report_room()
-    gathered = room.data.gather(store, progress)
-    experiments = room.stored_experiments(gathered.benchmark, room.figures.initial_choice(gathered))
-    content = room.page.report(gathered, data, experiments, limits or OTHERS_IMAGES)
-    for name, file in room.page.separate_files(gathered, experiments) if figures is not None else ():
+    modules = report_modules()
+    report_data = modules.data.gather(store, progress)
+    experiments = modules.stored_experiments(report_data.benchmark, modules.figures.initial_choice(report_data))
+    content = modules.page.report(report_data, data, experiments, limits or OTHERS_IMAGES)
+    for name, file in modules.page.separate_files(report_data, experiments) if figures is not None else ():
         Folder(str(figures)).write_if_changed(name, file)
     folder, target = (store.folder, "report.html") if out is None else (Folder(str(out.parent)), out.name)
     folder.write_if_changed(target, content)
     return folder.display_path(target) if out is None else str(out)
 
 
-class _ReportRoom:
-    """The modules that draw; they need the optional packages of `saod-ray[report]`."""
+class _ReportModules:
+    """The modules that draw reports; they need the optional packages of `saod-ray[report]`."""
 
     def __init__(self) -> None:
         from saod_ray.experiment.render import stored_experiments
@@ -121,10 +133,10 @@ class _ReportRoom:
         self.data, self.figures, self.page, self.stored_experiments = data, figures, page, stored_experiments
 
 
-def report_room() -> _ReportRoom:
-    """The modules that draw, or one sentence on what to install."""
+def report_modules() -> _ReportModules:
+    """The modules that draw reports. Raises SaodError if a package is missing."""
     try:
-        return _ReportRoom()
+        return _ReportModules()
     except ModuleNotFoundError as error:
         message = f"A report needs {error.name}: install it with `pip install 'saod-ray[report]'`."
         raise SaodError(message) from error
@@ -135,7 +147,7 @@ def report_room() -> _ReportRoom:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run does; the defaults are those of `saod-ray run`, whose help explains each."""
+    """The options of a run; `saod-ray run --help` explains each, and has the same defaults."""
 
     use_case: str = "shapes"
     detectors: str = "all"
@@ -160,35 +172,35 @@ class RunOptions:
 
     @property
     def resources(self) -> ResourceOptions:
-        """How the run is spread over a cluster."""
+        """The options about the distribution over a cluster."""
         from saod_ray.engine.resources import ResourceOptions
 
         return ResourceOptions(self.actors, self.group, self.gpus_per_actor, self.batch_size, self.unit_images)
 
 
 class RunEvents:
-    """What a run tells whoever started it. Here it goes to the `saod_ray` logger; override what you want to show."""
+    """The events of a run. By default they go to the `saod_ray` logger; override those that you want to show."""
 
     def on_plan(self, summary: str) -> None:
-        """What there is to do, as text."""
+        """Called with the plan as one sentence."""
         logger.info(summary)
 
     def on_estimates(self, estimates: Sequence[Estimate]) -> None:
-        """What it takes, per detector, before anything is detected."""
+        """Called with one estimate per detector, before anything is detected."""
 
     def on_message(self, message: str) -> None:
-        """What the run waits for, which processes died, that it stops."""
+        """Called with a warning: what the run waits for, which processes died, that it stops."""
         logger.warning(message)
 
     def on_results(self, scored: ScoredStore) -> None:
-        """The results are written."""
+        """Called when the results are written."""
 
     def detecting(self, images: dict[str, int]) -> AbstractContextManager[LaneProgress]:
-        """Entered while detectors run; `images` has how many each of them, and decoding, has before it."""
+        """A context that is entered while detectors run; `images` are the counts to do, per detector and for decoding."""
         return nullcontext(lambda lane, count: None)
 
     def working(self, title: str) -> AbstractContextManager[Progress]:
-        """Entered while something else takes time."""
+        """A context that is entered during other work that takes time."""
         return nullcontext(lambda done, total: None)
 
 
@@ -197,16 +209,16 @@ class RunOutcome(NamedTuple):
 
     store: Store
     results: BenchmarkResult
-    is_trial: bool  # a limit left detectors incomplete: nothing but STORE/trial was written besides detections
-    report: str | None  # its path, if one was written
+    is_trial: bool  # a limit left detectors incomplete: results went to STORE/trial, and there is no report
+    report: str | None  # path of the report, if one was written
     has_failed_images: bool
 
 
 class BenchmarkRun:
-    """A run, planned: look at it, estimate it, carry it out."""
+    """A planned run, which can be estimated and carried out."""
 
     def __init__(self, options: RunOptions, events: RunEvents | None = None, *, store: str | None = None) -> None:
-        """Plan. `store` is used instead of the one in the options, for plans that must not write there."""
+        """Plan the run. `store` replaces the store of the options, for plans that must not write there."""
         from saod_ray.config import UseCase
         from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
         from saod_ray.detect.registry import weights_folder
@@ -215,7 +227,7 @@ class BenchmarkRun:
 
         self._options, self._events = options, events or RunEvents()
         case = UseCase.load(options.use_case, options.data)
-        self._draw(case)
+        draw_scenes(case, self._events.working)
         self.job: Job = Job.from_use_case(
             case,
             store or options.store or f"runs/{case.name}",
@@ -233,13 +245,13 @@ class BenchmarkRun:
         self._events.on_plan(planning.summary(self.plan, groups))
 
     def estimates(self, *, probe: bool = False, price: float | None = None) -> list[Estimate]:
-        """What the plan takes, per detector; `probe` measures the detectors here, `price` is per actor-hour."""
+        """One estimate per detector; `probe` measures the detectors on this machine, `price` is per actor-hour."""
         from saod_ray.engine.estimate import estimate
 
         return estimate(self.job, self.plan, probe, price)
 
     def carry_out(self) -> RunOutcome:
-        """Detect what is missing, score, and write the report."""
+        """Detect on the missing images, score, and write the report. Raises SaodError."""
         from saod_ray.engine import plan as planning
         from saod_ray.engine.failures import FailureBudget
 
@@ -248,7 +260,7 @@ class BenchmarkRun:
         if self.plan.units:
             self._detect(budget)
         else:
-            planning.discard(job.store, self.plan.stale)  # other pages have the same images
+            planning.discard(job.store, self.plan.stale)  # other pages cover the same images
         job.compact()
         job.refuse_mixture()
         budget.refuse_too_many()
@@ -257,18 +269,8 @@ class BenchmarkRun:
         has_failed = any(budget.failed.values()) or bool(job.failed_images())
         return RunOutcome(job.store, results, is_trial, report, has_failed)
 
-    def _draw(self, case: UseCase) -> None:
-        """Draw the scenes of a use case that is made here, unless they are there."""
-        if case.made_by is None:
-            return
-        from saod_ray.data import shapes
-
-        if shapes.is_missing(case.root):
-            with self._events.working("drawing scenes") as progress:
-                shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
-
     def _detect(self, budget: FailureBudget) -> None:
-        """Do what is planned, and leave a record of it in the store."""
+        """Carry out the plan, and record it in the store."""
         from saod_ray.engine.cluster import connected
         from saod_ray.engine.journal import Journal
 
@@ -299,7 +301,7 @@ class BenchmarkRun:
         journal.close("done")
 
     def _score(self) -> tuple[BenchmarkResult, bool]:
-        """The results, and whether they are those of a trial."""
+        """Score; returns the results, and whether they are those of a trial."""
         from saod_ray.report.diff import last_settings
         from saod_ray.score.benchmark import Benchmark
         from saod_ray.score.bootstrap import Bootstrap
@@ -316,18 +318,30 @@ class BenchmarkRun:
         return scored.results, scope.is_trial
 
     def _report(self) -> str | None:
-        """The report's path; None, and a message, where it cannot be written: the results are there."""
+        """Write the report; returns its path, or None if it cannot be written, which does not fail the run."""
         try:
-            with self._events.working("making the report") as progress:
+            with self._events.working("writing the report") as progress:
                 return write_report(self.job.store, data=self.job.case.root, progress=progress)
         except SaodError as error:
-            self._events.on_message(f"There is no report: {error}")
+            logger.debug("The report was not written.", exc_info=error)
+            self._events.on_message(f"The report was not written: {error}")
             return None
+
+
+def draw_scenes(case: UseCase, working: Callable[[str], AbstractContextManager[Progress]]) -> None:
+    """Draw the scenes of a use case that consists of drawn images, unless they exist; `working` shows the progress."""
+    if case.made_by is None:
+        return
+    from saod_ray.data import shapes
+
+    if shapes.is_missing(case.root):
+        with working("drawing scenes") as progress:
+            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
 
 
 @contextmanager
 def planning_store(uri: str) -> Iterator[str]:
-    """Where to plan without writing: the store if it has detections, else a place that goes afterwards."""
+    """A store to plan with, without writing: the store itself if it has detections, else a temporary one."""
     from tempfile import TemporaryDirectory
 
     from saod_ray.store.store import Store

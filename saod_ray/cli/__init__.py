@@ -1,4 +1,4 @@
-"""What a user types, one module a group of commands."""
+"""The command line, one module per group of commands."""
 
 from saod_ray.cli.commands import cli, main
 

@@ -1,8 +1,9 @@
-"""saod-ray experiment: the paper's experiments from a store."""
+"""`saod-ray experiment`: the paper's experiments, from a store."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from saod_ray.errors import SaodError
 if TYPE_CHECKING:
     from saod_ray.experiment.experiment import Experiment, Outcome
 
+logger = logging.getLogger(__name__)
+
 
 @click.command()
 @click.argument("name", metavar="NAME|all|list")
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
 @DETECTORS
 @click.option("--partial", is_flag=True, help="Use a store in which images are missing.")
 @JSON
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there, full precision.")
-@click.option("--latex", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there.")
-@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Write the charts there: SVG and PDF.")
+@click.option(
+    "--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also write the table as CSV, in full precision."
+)
+@click.option("--latex", type=click.Path(path_type=Path), metavar="FILE", help="Also write the table as LaTeX.")
+@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the charts as SVG and PDF.")
 def experiment(
     name: str,
     store: str | None,
@@ -35,12 +40,12 @@ def experiment(
     latex: Path | None,
     figures: Path | None,
 ) -> None:
-    """Do an experiment of the paper with STORE's detections.
+    """Reproduce an experiment of the paper with STORE's detections, without inference.
 
-    `all` does every one, `list` names them. There is no inference.
+    `all` runs every experiment, `list` lists them.
 
-    The settings are those of the store's results.json. What comes out is kept in STORE/experiments, and the store's
-    next report shows it.
+    The settings are those of the store's results.json. Outcomes are saved in STORE/experiments and shown in the store's
+    next report.
     """
     from saod_ray import experiment as experiments
     from saod_ray.files import check_target
@@ -55,8 +60,8 @@ def experiment(
     for out in (csv, latex):
         if out is not None:
             check_target(out)
-    chosen = experiments.all_experiments() if name == "all" else [experiments.find(name)]
-    outcomes, refused = _experiments(chosen, store, detectors, partial, figures)
+    selected = experiments.all_experiments() if name == "all" else [experiments.find(name)]
+    outcomes, refused = _perform(selected, store, detectors, partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)
     if as_json:
@@ -68,13 +73,13 @@ def experiment(
         _print_experiment(outcome)
     for sentence in refused.values():
         click.echo(f"not done: {sentence}", err=True)
-    click.echo(f"Kept in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
+    click.echo(f"Saved in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
 
 
-def _experiments(
-    chosen: list[Experiment], store: str, detectors: list[str] | None, partial: bool, figures: Path | None
+def _perform(
+    selected: list[Experiment], store: str, detectors: list[str] | None, partial: bool, figures: Path | None
 ) -> tuple[list[Outcome], dict[str, str]]:
-    """Do them; where there are several, one that cannot be done is a sentence and not the end."""
+    """The outcomes of experiments, and by name why others were refused. Raises SaodError if all of them were."""
     from saod_ray.files import Folder
     from saod_ray.report.diff import last_settings
     from saod_ray.store.store import Store
@@ -84,22 +89,23 @@ def _experiments(
         from saod_ray.experiment.experiment import perform
         from saod_ray.experiment.render import figure_files
     except ModuleNotFoundError as error:
-        raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from None
+        raise SaodError(f"Experiments need {error.name}: install it with `pip install 'saod-ray[report]'`.") from error
     opened = Store.open(store)
     outcomes, refused = [], {}
-    now = ""
-    with terminal.progress(lambda: f"experiment {now}") as progress:
+    current = ""
+    with terminal.progress(lambda: f"experiment {current}") as progress:
         context = ExperimentContext(opened, last_settings(opened), opened.choose(detectors), partial)
-        for done, each in enumerate(chosen):
-            now = each.name
-            progress(done, len(chosen))
+        for done, experiment in enumerate(selected):
+            current = experiment.name
+            progress(done, len(selected))
             try:
-                outcomes.append(perform(each, context))
+                outcomes.append(perform(experiment, context))
             except SaodError as error:
-                refused[each.name] = str(error)
+                logger.debug("The experiment '%s' was refused.", current, exc_info=error)
+                refused[current] = str(error)
                 continue
             for file, content in figure_files(outcomes[-1], context) if figures is not None else ():
-                Folder(str(figures)).write_if_changed(f"{each.name}/{file}", content)
+                Folder(str(figures)).write_if_changed(f"{current}/{file}", content)
     if not outcomes:
         raise SaodError(next(iter(refused.values())))
     return outcomes, refused
@@ -110,9 +116,9 @@ def _write_tables(outcome: Outcome, csv: Path | None, latex: Path | None) -> Non
     from saod_ray.files import Folder
     from saod_ray.report import export
 
-    for out, written in ((csv, export.comma_separated), (latex, export.latex)):
+    for out, write in ((csv, export.comma_separated), (latex, export.latex)):
         if out is not None:
-            Folder(str(out.parent)).write_if_changed(out.name, written(sheet(outcome)).encode())
+            Folder(str(out.parent)).write_if_changed(out.name, write(sheet(outcome)).encode())
 
 
 def _print_experiment(outcome: Outcome) -> None:
@@ -133,12 +139,12 @@ def _print_experiments(as_json: bool) -> None:
 
     from saod_ray import experiment as experiments
 
-    found = experiments.all_experiments()
+    listed = experiments.all_experiments()
     if as_json:
         keys = ("name", "paper", "shows", "needs")
-        click.echo(json.dumps([{key: getattr(each, key) for key in keys} for each in found], indent=1))
+        click.echo(json.dumps([{key: getattr(entry, key) for key in keys} for entry in listed], indent=1))
         return
     table = Table("experiment", "the paper's", "what it shows, and what it needs", box=box.SIMPLE_HEAD, pad_edge=False)
-    for each in found:
-        table.add_row(each.name, each.paper, f"{each.shows}\nneeds {each.needs}")
+    for entry in listed:
+        table.add_row(entry.name, entry.paper, f"{entry.shows}\nneeds {entry.needs}")
     terminal.stdout().print(table)

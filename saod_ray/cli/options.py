@@ -1,4 +1,4 @@
-"""Options that several commands have, and how the values of options are read."""
+"""Options that several commands share, and parsers for the values of options."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any
 import click
 
 
-class Commands(click.Group):
-    """Commands in the order they are added, which is the order people need them in."""
+class OrderedGroup(click.Group):
+    """A group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, unsorted."""
+        """The names of the commands."""
         return list(self.commands)
 
 
-class Number(click.FloatRange):
-    """A number in a range; neither NaN, which is in every range, nor infinity."""
+class FiniteFloat(click.FloatRange):
+    """A number in a range. NaN, which click finds in every range, and infinity are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or a usage error."""
-        if not math.isfinite(found := super().convert(value, param, ctx)):
+        """The number; raises a usage error."""
+        if not math.isfinite(number := super().convert(value, param, ctx)):
             self.fail(f"'{value}' is not a number that can be used here.", param, ctx)
-        return found
+        return number
 
 
-class Share(Number):
-    """A part of a GPU, in Ray's steps of a ten-thousandth, or whole ones."""
+class GpuShare(FiniteFloat):
+    """A fraction of a GPU, of which Ray keeps four decimals, or a whole number of GPUs."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or a usage error."""
-        found = super().convert(value, param, ctx)
-        if 0 < found < 1e-4 or (found > 1 and found != int(found)):
+        """The number; raises a usage error."""
+        number = super().convert(value, param, ctx)
+        if 0 < number < 1e-4 or (number > 1 and number != int(number)):
             self.fail(f"'{value}' is neither a part of a GPU (0.0001 to 1) nor a whole number of them.", param, ctx)
-        return found
+        return number
 
 
-def names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+def parse_names(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
     """A list of names, or None for all."""
     return [name.strip() for name in value.split(",") if name.strip()] if value and value != "all" else None
 
 
-def actors(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+def parse_actors(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
     """MIN:MAX, or one number for both."""
     if value is None:
         return None
@@ -52,20 +52,20 @@ def actors(context: click.Context, parameter: click.Parameter, value: str | None
     return int(low), int(high or low)
 
 
-def numbers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    """Weights: three of DAQ, two of IDQ."""
+def parse_weights(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
+    """Weights separated by commas: three for DAQ, two for IDQ."""
     try:
-        numbers = tuple(float(part) for part in value.split(","))
+        weights = tuple(float(part) for part in value.split(","))
     except ValueError:
-        numbers = ()
+        weights = ()
     count = 3 if parameter.name == "daq_weights" else 2
-    if len(numbers) != count or not all(0 <= each < float("inf") for each in numbers) or not any(numbers):
+    if len(weights) != count or not all(0 <= weight < math.inf for weight in weights) or not any(weights):
         raise click.BadParameter(f"'{value}' is not {count} weights of at least 0, separated by commas.")
-    return numbers
+    return weights
 
 
-def size(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    """Bytes, from a number with or without KB, MB or GB."""
+def parse_bytes(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    """A number of bytes, written with or without KB, MB or GB."""
     units = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
     number, unit = (value[:-2], value[-2:].upper()) if value[-2:].upper() in units else (value, "")
     if not number.isdecimal() or not int(number):
@@ -73,20 +73,22 @@ def size(context: click.Context, parameter: click.Parameter, value: str) -> int:
     return int(number) * units.get(unit, 1)
 
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-DETECTORS = click.option("--detectors", callback=names, metavar="all|A,B", help="Which detectors; all by default.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+DETECTORS = click.option(
+    "--detectors", callback=parse_names, metavar="all|A,B", help="Detectors to use; all by default."
+)
 SPLIT = click.option("--split", required=True, help="val, pseudo-ood, id, id-c1, id-c3, id-c5, ood, or ood/SUBSET.")
-ROOT = click.option("--data", metavar="DIR|URI", help="Where the data lies; the use case's own root by default.")
-WEIGHTS = click.option("--weights", metavar="DIR", help="Where weights are kept; SAOD_WEIGHTS or ./weights by default.")
+ROOT = click.option("--data", metavar="DIR|URI", help="Data folder; the use case's own root by default.")
+WEIGHTS = click.option("--weights", metavar="DIR", help="Folder of weights; SAOD_WEIGHTS or ./weights by default.")
 ADDRESS = click.option(
     "--address", metavar="ADDR", help="A Ray cluster (auto, ray://…); a private local one by default."
 )
 BATCH_SIZE = click.option("--batch-size", type=click.IntRange(1), default=1, show_default=True,
-                          help="More is faster on GPUs, but the last bits then depend on which images share a "
-                          "batch.")  # fmt: skip
+                          help="Images per batch. More is faster on GPUs, but the last bits of detections then depend "
+                          "on which images share a batch.")  # fmt: skip
 BOOTSTRAP_SEED = click.option("--bootstrap-seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
-                              help="What the resamples follow from.")  # fmt: skip
+                              help="Random seed for the resamples.")  # fmt: skip
 FOLLOW_LINKS = click.option("--follow-links", is_flag=True,
-                            help="Read images through links that lead out of the data folder.")  # fmt: skip
+                            help="Follow links that lead out of the data folder.")  # fmt: skip
 MAX_PIXELS = click.option("--max-pixels", type=click.IntRange(1), default=178_956_970, show_default=True,
-                          help="Largest image that is decoded.")  # fmt: skip
+                          help="Largest image to decode.")  # fmt: skip

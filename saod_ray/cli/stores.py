@@ -1,4 +1,4 @@
-"""Into a store and out of it, and what is in two of them: import, export, diff, verify."""
+"""`saod-ray import`, `export`, `diff` and `verify`: commands about the contents of stores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, JSON, ROOT, SPLIT, names
+from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, JSON, ROOT, SPLIT, parse_names
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 @click.command("import")
 @click.argument("store")
 @click.option("--use-case", required=True, metavar="NAME|FILE", help="gen, av, shapes, or a use case TOML file.")
-@click.option("--detector", required=True, metavar="NAME", help="What the detector is called in the store.")
+@click.option("--detector", required=True, metavar="NAME", help="Name of the detector in the store.")
 @SPLIT
 @click.option("--detections", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]",
               help="A COCO result list: image_id, category_id, bbox, score, optional uncertainty.")  # fmt: skip
 @ROOT
-@click.option("--replace", is_flag=True, help="Replace the detections that the store has of this split.")
-@click.option("--shard-images", type=click.IntRange(1), default=4096, show_default=True, help="Images a shard.")
+@click.option("--replace", is_flag=True, help="Replace the store's detections on this split.")
+@click.option("--shard-images", type=click.IntRange(1), default=4096, show_default=True, help="Images per shard.")
 @JSON
 def import_command(
     store: str,
@@ -38,7 +38,7 @@ def import_command(
     shard_images: int,
     as_json: bool,
 ) -> None:
-    """Put detections made by any tool into STORE, a folder or URI. All of the file is imported, or nothing."""
+    """Import detections of any tool into STORE, a folder or URI. Either the whole file is imported, or nothing."""
     from saod_ray.config import UseCase
     from saod_ray.store.coco_import import import_results
 
@@ -47,7 +47,7 @@ def import_command(
     with terminal.progress(f"importing {detections.name}") as progress:
         page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
     if page in before and not replace:
-        click.echo(f"{detections.name} is already imported as {detector} on {split}: nothing is to do.", err=True)
+        click.echo(f"{detections.name} is already imported as {detector} on {split}: nothing to do.", err=True)
     counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
     if as_json:
         click.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
@@ -59,7 +59,7 @@ def import_command(
 
 
 def _pages(uri: str, detector: str, split: str) -> list[Page]:
-    """What the ledger of a store says of a split; nothing where there is no store yet, or where it is damaged."""
+    """The ledger pages of a split; none if there is no store yet, or if it is damaged."""
     from saod_ray.store.store import Store
 
     try:
@@ -88,12 +88,12 @@ def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> N
 @click.command()
 @click.argument("store_a")
 @click.argument("store_b", required=False)
-@click.option("--detectors", callback=names, metavar="A,B",
-              help="Of one store: the two to compare. Of two stores: which ones; all that both have by default.")  # fmt: skip
+@click.option("--detectors", callback=parse_names, metavar="A,B",
+              help="Of one store, the two detectors to compare; of two stores, by default all that both have.")  # fmt: skip
 @click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, metavar="N",
-              help="Resample the images N times, on both sides alike, for 95 % intervals.")  # fmt: skip
+              help="Resample the images N times, alike on both sides, for 95 % intervals.")  # fmt: skip
 @BOOTSTRAP_SEED
-@click.option("--partial", is_flag=True, help="Compare stores in which images are missing, too.")
+@click.option("--partial", is_flag=True, help="Accept stores in which images are missing.")
 @JSON
 def diff(
     store_a: str,
@@ -104,37 +104,37 @@ def diff(
     partial: bool,
     as_json: bool,
 ) -> None:
-    """Say what changed between two stores, or two detectors of one.
+    """Show what changed between two stores, or between two detectors of one.
 
-    Each store is scored with the settings of its results.json, or the default ones. Nothing but caches is written.
+    Each store is scored with the settings of its results.json, or with the defaults. Only caches are written.
     """
-    from saod_ray.report import diff as comparing
+    from saod_ray.report import diff as store_diff
     from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.store.store import Store
 
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
-    mine, theirs = Store.open(store_a), Store.open(store_b or store_a)
-    comparing.refuse_incomparable(mine, theirs)
-    pairs = comparing.detector_pairs(mine, theirs, detectors)
+    first, second = Store.open(store_a), Store.open(store_b or store_a)
+    store_diff.refuse_incomparable(first, second)
+    pairs = store_diff.detector_pairs(first, second, detectors)
     with terminal.stages() as stage:
         a, b = (
-            comparing.DiffSide.from_store(
+            store_diff.DiffSide.from_store(
                 store,
                 list(names),
                 partial=partial,
                 resamples=resamples,
                 progress=stage(f"scoring {', '.join(names)}"),
             )
-            for store, names in zip((mine, theirs), zip(*pairs, strict=True), strict=True)
+            for store, names in zip((first, second), zip(*pairs, strict=True), strict=True)
         )
-    difference = comparing.compare(a, b, pairs, resamples)
+    difference = store_diff.compare(a, b, pairs, resamples)
     if as_json:
         click.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
         return
     console = terminal.stdout()
     for pair in difference.pairs:
-        console.print(comparing.diff_table(pair, difference))
-    for line in comparing.remarks(difference):
+        console.print(store_diff.diff_table(pair, difference))
+    for line in store_diff.remarks(difference):
         click.echo(line)
 
 
@@ -143,9 +143,9 @@ def diff(
 @DETECTORS
 @JSON
 def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
-    """Check that every shard is whole and every image accounted for.
+    """Check that every shard is intact and every image accounted for.
 
-    Exit code 1 says that something is wrong.
+    The exit code is 1 if there are problems.
     """
     from dataclasses import asdict
 
@@ -164,9 +164,11 @@ def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
         for problem in verdict.problems:
             click.echo(f"{problem.where} {problem.what}; repair: {problem.repair}")
     if verdict.problems:
-        raise SaodError(f"{store} has {len(verdict.problems)} problems: repair them as said, then verify again.")
+        count = len(verdict.problems)
+        repair = "repair it with the command above" if count == 1 else "repair them with the commands above"
+        raise SaodError(f"{store} has {count} problem{'s' * (count > 1)}: {repair}, then verify again.")
     if not as_json:
         click.echo(
-            f"{store} is whole: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
+            f"{store} is intact: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
             f"of {', '.join(names)}."
         )

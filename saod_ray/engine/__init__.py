@@ -1,1 +1,1 @@
-"""Ray: clusters and what runs on them."""
+"""The engine on Ray: clusters, plans, the pipeline, and scoring on a cluster."""

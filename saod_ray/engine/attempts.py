@@ -1,9 +1,9 @@
-"""What was begun on a cluster, remembered across processes, so that an image that kills its process costs that image.
+"""A log of the tasks that processes begin and end, which finds the image that kills its process.
 
-Ray replays the work of a process that dies, without end. What it cannot know is which image is to blame. Every process
-tells the `AttemptLog`, an actor that outlives it, what it begins and ends. A task that was begun and not ended when it
-begins again has killed its process. After two such deaths its images run one by one, each noted before it starts; an
-image whose process dies twice while it runs alone is fatal, and becomes a failed row.
+Ray replays the work of a process that dies, without end, but cannot know which image is to blame. Every process reports
+the tasks that it begins and ends to the `AttemptLog`, an actor that outlives it. A task that begins again without having
+ended has killed its process. After two such deaths the task's images run one by one, each noted before it starts. An image
+whose process dies twice while it runs alone is fatal, and becomes a failed row.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ DEFAULT_HANG = HangLimit()
 
 
 class TaskHistory(NamedTuple):
-    """What earlier attempts of a task left behind."""
+    """What happened in earlier attempts at a task."""
 
     deaths: int = 0
-    fatal: tuple[int, ...] = ()  # images, by their position in the task
-    was_ended: bool = False  # its result was lost, for instance with a node
-    is_stopping: bool = False  # the run ends: begin nothing new
+    fatal: tuple[int, ...] = ()  # positions of fatal images in the task
+    was_ended: bool = False  # but its result was lost, for instance with a node
+    is_stopping: bool = False  # the run is stopping: do not begin
 
     @property
     def is_careful(self) -> bool:
@@ -63,12 +63,12 @@ class TaskHistory(NamedTuple):
         return self.deaths > 0 or self.was_ended
 
 
-class Snapshot(NamedTuple):
-    """What the driver reads now and then."""
+class AttemptSnapshot(NamedTuple):
+    """The state of a run, which the driver polls."""
 
     prepared: int  # images
-    in_hand: int  # tasks
-    deaths: int  # of processes that had a task in hand
+    in_hand: int  # tasks that were begun and not ended
+    deaths: int  # of processes with a task in hand
     workers: int  # started so far
 
 
@@ -77,12 +77,12 @@ class _Task:
     is_open: bool = False
     was_ended: bool = False
     deaths: int = 0
-    image: int | None = None  # that runs alone now
+    image: int | None = None  # position of the image that runs alone now
     image_deaths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
 
 class AttemptLog:
-    """The actor that remembers. It needs no CPU, and sits on the driver's node."""
+    """The actor that remembers attempts. It uses no CPU, and runs on the driver's node."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _Task] = defaultdict(_Task)
@@ -92,7 +92,7 @@ class AttemptLog:
         self._is_stopping = self._may_commit = False
 
     def begin(self, name: str) -> TaskHistory:
-        """A process begins a task; one that is open already has killed a process."""
+        """Called when a process begins a task; a task that is still open has killed its process."""
         if self._is_stopping:
             return TaskHistory(is_stopping=True)
         task = self._tasks[name]
@@ -107,11 +107,11 @@ class AttemptLog:
         return TaskHistory(task.deaths, tuple(sorted(fatal)), task.was_ended)
 
     def note_image(self, name: str, image: int | None) -> None:
-        """This image runs alone now, or none does."""
+        """Called before an image runs alone, and with None after it."""
         self._tasks[name].image = image
 
     def end(self, name: str, prepared_images: int = 0) -> None:
-        """The task is done; the number of images counts where it prepared them."""
+        """Called when a task is done, with the number of images that it prepared."""
         task = self._tasks[name]
         task.is_open, task.image, task.was_ended = False, None, True
         self._open.discard(name)
@@ -119,11 +119,11 @@ class AttemptLog:
             self._prepared[name] = prepared_images
 
     def worker_started(self) -> None:
-        """A worker builds its detectors."""
+        """Called when a worker begins to build its detectors."""
         self._workers += 1
 
     def allow_commits(self) -> None:
-        """The driver has removed what the run replaces."""
+        """Called when the driver has removed the detections that the run replaces."""
         self._may_commit = True
 
     def may_commit(self) -> bool:
@@ -131,23 +131,23 @@ class AttemptLog:
         return self._may_commit
 
     def stop(self) -> None:
-        """Let no task begin any more."""
+        """Let no further task begin."""
         self._is_stopping = True
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> AttemptSnapshot:
         """The state of the run."""
         prepared = sum(self._prepared.values())
-        return Snapshot(prepared, len(self._open), self._deaths, self._workers)
+        return AttemptSnapshot(prepared, len(self._open), self._deaths, self._workers)
 
 
 class Guard:
-    """A process's side of the log: runs tasks so that they survive the images that kill processes."""
+    """A process's access to the log: runs tasks so that they survive images that kill processes."""
 
     def __init__(self, log: Any, hang: HangLimit) -> None:
         self._log, self._hang = log, hang
 
     def begin(self, task: str) -> TaskHistory:
-        """Begin a task, and learn what became of it before."""
+        """Begin a task, and get its history. Raises SaodError after too many deaths."""
         import ray
 
         history: TaskHistory = ray.get(self._log.begin.remote(task))
@@ -159,13 +159,13 @@ class Guard:
         return history
 
     def end(self, task: str, prepared_images: int = 0) -> None:
-        """A task is done."""
+        """End a task."""
         self._log.end.remote(task, prepared_images)
 
     def build(self, detectors: Sequence[str], build: Callable[[], None]) -> str:
-        """Build a worker's detectors; returns what is wrong with them as one sentence, or nothing.
+        """Build a worker's detectors; returns the problem as one sentence, or an empty string.
 
-        Nothing is raised, and a process that ends here is not built again and again: Ray would restart it without end.
+        It does not raise, and gives up after some deaths, because Ray would restart the process without end.
         """
         import ray
 
@@ -186,7 +186,7 @@ class Guard:
         return ""
 
     def wait_for_commits(self) -> None:
-        """Wait until the driver has removed what the run replaces."""
+        """Wait until the driver has removed the detections that the run replaces."""
         import ray
 
         while not ray.get(self._log.may_commit.remote()):
@@ -201,10 +201,10 @@ class Guard:
         *,
         is_exact_alone: bool,
     ) -> dict[int, Result]:
-        """The results of `work` by image; fatal images have none.
+        """The results of `work` by image position; fatal images have none.
 
-        `work` takes positions of images and returns one result for each. With `is_exact_alone` an image's result does not
-        depend on the images beside it, so that what careful attempts compute is kept.
+        `work` takes positions of images and returns one result for each. `is_exact_alone` says that an image's result does
+        not depend on the other images of its batch, so that the results of careful attempts can be used.
         """
         survivors = [image for image in images if image not in history.fatal]
         with self._watched(len(survivors)):
@@ -223,7 +223,7 @@ class Guard:
 
     @contextmanager
     def _watched(self, images: int) -> Iterator[None]:
-        """End this process when it hangs, or when it asks to end; Ray then replays its work elsewhere."""
+        """End this process if it hangs or is poisoned; Ray then replays its work in another one."""
         with open(os.devnull, "w") as nowhere:  # noqa: PTH123
             faulthandler.dump_traceback_later(self._hang.seconds(images), exit=True, file=nowhere)
             try:

@@ -1,9 +1,10 @@
-"""A Ray cluster for as long as it is needed: one of our own on this machine, or one that runs already."""
+"""Connections to Ray: a private cluster on this machine that ends with the work, or one that runs already."""
 
 from __future__ import annotations
 
 import fcntl
 import importlib
+import ipaddress
 import logging
 import os
 import shutil
@@ -18,55 +19,72 @@ from typing import Any
 
 from saod_ray.errors import SaodError
 
-# before ray is imported: quiet, nothing reported to anyone, and no warnings about its own past
+# set before ray is imported: no usage reports, no chatter, no deprecation warnings
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray warns of every actor of Ray Data
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray warns about every actor of Ray Data
     "RAY_TRAIN_V2_ENABLED": "1",
-    # Ray ends idle processes after a second, and a new one that decodes takes two seconds to begin
+    # Ray ends idle processes after a second, and a new one takes two seconds before it decodes
     "RAY_idle_worker_killing_time_threshold_ms": "600000",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
-# what Ray says of every process that dies; the engine counts them, and says it in a line
+# what Ray prints for every process that dies; the engine counts them and prints one line instead
 PROCESS_DIED = ("A worker died or was killed while executing", "There are infinite retries remaining")
-SESSION, LOCK = "saod-session-", ".lock"  # folders of private clusters, and what tells that one is in use
-LONGEST_BASE = 14  # bytes of the folder that they are made in
+SESSION, LOCK = "saod-session-", ".lock"  # prefix of private clusters' folders, and the lock of one in use
+MAX_BASE = 14  # characters of the path of their parent folder: socket paths have a limit
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def connected(address: str | None, cpus: int | None = None, gpus: int | None = None) -> Iterator[None]:
-    """Ray, connected. Without an address a private cluster listens on loopback alone and ends with the work.
+    """Connect to Ray. Without an address, start a private cluster that listens on loopback alone and ends with the work.
 
-    SIGTERM ends the work as Ctrl-C does, and nothing that Ray prints comes among what is printed on stdout.
+    Meanwhile SIGTERM ends the work as Ctrl-C does, and Ray prints nothing on stdout. Raises SaodError if Ray is not
+    installed or cannot be reached.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
         import ray
-    except ImportError:
-        raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from None
-    own: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
+    except ImportError as error:
+        raise SaodError("Ray is not installed: `pip install 'saod-ray[ray]'`.") from error
+    options: dict[str, Any] = {} if address else {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": False}
     with ExitStack() as stack:
         if address is None:
-            own["_temp_dir"] = stack.enter_context(_session_folder())
+            options["_temp_dir"] = stack.enter_context(_session_folder())
             stack.enter_context(_on_loopback())
-        stack.enter_context(_stdout_kept())
-        may_set = stack.enter_context(_signals_kept())
+        stack.enter_context(_stdout_protected())
+        may_set = stack.enter_context(_signals_restored())
         try:
             with _stderr_hidden():
-                ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **own)
+                ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise SaodError(
                 f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
-            ) from None
+            ) from error
         try:
-            if may_set:  # Ray's own handler raises SystemExit, which is lost where Ray's own code is interrupted by it
+            logger.info("Connected to %s.", f"Ray at {address}" if address else "a private Ray cluster")
+            if may_set:  # Ray's own handler raises SystemExit, which gets lost where it interrupts Ray's own code
                 signal.signal(signal.SIGTERM, signal.default_int_handler)
             yield
         finally:
             ray.shutdown()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    inner = getattr(address, "ipv4_mapped", None)  # ::ffff:127.0.0.1
+    return (inner or address).is_loopback
 
 
 def cluster_totals() -> tuple[float, float]:
@@ -79,27 +97,27 @@ def cluster_totals() -> tuple[float, float]:
 
 @contextmanager
 def _session_folder() -> Iterator[str]:
-    """A folder for Ray's sockets, logs and spilled objects that nobody else can enter, and that goes with the cluster.
+    """A folder for Ray's sockets, logs and spilled objects. Only this user can enter it, and it is removed afterwards.
 
-    What a killed process left is removed by the next one: its lock is free then.
+    Folders that killed processes left, whose locks are free, are removed first.
     """
     base = Path(tempfile.gettempdir())
-    if len(str(base)) > LONGEST_BASE:
+    if len(str(base)) > MAX_BASE:
         base = Path("/tmp")
-    for left in base.glob(f"{SESSION}*"):
-        _remove_session(left)
+    for leftover in base.glob(f"{SESSION}*"):
+        _remove_session(leftover)
     folder = Path(tempfile.mkdtemp(prefix=SESSION, dir=base))  # with mode 0700
     with (folder / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            yield str(folder / "ray")  # which Ray opens to everybody
+            yield str(folder / "ray")  # Ray lets everybody enter this one
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_session(folder: Path) -> None:
-    """Remove a session folder of ours whose process is gone."""
-    with suppress(OSError):  # it is another user's, being made, or in use
+    """Remove a session folder of this user whose process is gone."""
+    with suppress(OSError):  # it belongs to another user, is being created, or is in use
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
         with (folder / LOCK).open() as lock:
@@ -109,8 +127,11 @@ def _remove_session(folder: Path) -> None:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Ray takes the machine's own address where 127.0.0.1 is asked for, and listens on every interface; unless it is told
-    that there are no clusters, which it otherwise knows from the operating system."""
+    """Let a new cluster use 127.0.0.1 alone.
+
+    Ray would replace 127.0.0.1 by the machine's address and listen on every interface, except on operating systems where
+    it does not support clusters. This constant makes it believe that it runs on one of those.
+    """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
     try:
@@ -120,8 +141,8 @@ def _on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def _stdout_kept() -> Iterator[None]:
-    """Ray prints to stdout, whatever it is told; here to stderr, and without its page about every process that dies."""
+def _stdout_protected() -> Iterator[None]:
+    """Redirect what Ray prints on stdout to stderr, without the page that it prints for every process that dies."""
     worker: Any = importlib.import_module("ray._private.worker")
     before = worker.print_to_stdstream
 
@@ -139,22 +160,22 @@ def _stdout_kept() -> Iterator[None]:
 
 @contextmanager
 def _stderr_hidden() -> Iterator[None]:
-    """Ray's C++ writes to stderr while it connects, whatever its log level."""
+    """Hide what Ray's C++ code writes to stderr while it connects, at any log level."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
         os.close(nowhere)
 
 
 @contextmanager
-def _signals_kept() -> Iterator[bool]:
-    """SIGTERM does afterwards what it did before; gives whether this thread may say what it does."""
+def _signals_restored() -> Iterator[bool]:
+    """Restore the handler of SIGTERM afterwards; yields whether this thread may set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield False
         return

@@ -1,4 +1,4 @@
-"""The driver's side of a pipeline: it reads messages, shows what the run waits for, and stops on a signal."""
+"""The driver of a pipeline: it reads messages, reports what the run waits for, and stops on a signal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import ray
 import ray.data
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from saod_ray.engine.attempts import Snapshot
-from saod_ray.engine.pipeline import PipelineOptions, Problem
+from saod_ray.engine.attempts import AttemptSnapshot
+from saod_ray.engine.pipeline import PipelineOptions, WorkerProblem
 from saod_ray.errors import SaodError
 
 POLL = 1.0  # seconds between looks at the attempt log
@@ -30,9 +30,9 @@ def _ignore(*_: Any) -> None:
 
 @dataclass
 class Callbacks:
-    """What a driver tells whoever started it; `on_prepared` and `on_message` are called from another thread."""
+    """Callbacks of a driver; both are also called from another thread."""
 
-    on_prepared: Callable[[int], None] = _ignore  # so many images more
+    on_prepared: Callable[[int], None] = _ignore  # the number of images prepared since the last call
     on_message: Callable[[str], None] = _ignore  # what the run waits for, what died, that it stops
 
 
@@ -43,10 +43,10 @@ class Driver:
         self._dataset, self._log, self._options, self._callbacks = dataset, log, options, callbacks
         self._over = threading.Event()
         self._is_stopping = False
-        self._last = Snapshot(0, 0, 0, 0)
+        self._last = AttemptSnapshot(0, 0, 0, 0)
 
     def messages(self) -> Generator[Any, None, None]:
-        """What the workers yield. A failure of theirs is raised as one sentence. Close it to end the pipeline."""
+        """The messages that workers yield. Raises SaodError if a worker fails. Close it to end the pipeline."""
         monitor = threading.Thread(target=self._monitor, daemon=True)
         batches: Any = iter(self._dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
         with self._signals():
@@ -54,7 +54,7 @@ class Driver:
             try:
                 for batch in batches:
                     for message in map(pickle.loads, batch["message"].to_pylist()):
-                        if isinstance(message, Problem):
+                        if isinstance(message, WorkerProblem):
                             raise SaodError(message.sentence)
                         yield message
             except RayError as error:
@@ -79,7 +79,7 @@ class Driver:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM lets the tasks in hand finish, the second one ends the run at once."""
+        """On the first SIGINT or SIGTERM let the tasks in hand finish; on the second one end the run at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -112,10 +112,10 @@ class Driver:
                 self._callbacks.on_message(self._missing())
                 moved, patience = time.monotonic(), LATER_WAITS
 
-    def _look(self) -> Snapshot:
-        """Read the attempt log, and pass on how many images were prepared since."""
+    def _look(self) -> AttemptSnapshot:
+        """Read the attempt log, and report newly prepared images and deaths."""
         try:
-            now: Snapshot = ray.get(self._log.snapshot.remote(), timeout=10 * POLL)
+            now: AttemptSnapshot = ray.get(self._log.snapshot.remote(), timeout=10 * POLL)
         except (RayError, GetTimeoutError):
             return self._last
         if now.prepared > self._last.prepared:
@@ -128,7 +128,7 @@ class Driver:
         return now
 
     def _missing(self) -> str:
-        """What the run waits for."""
+        """A sentence on the resources that the run waits for."""
         request = f"{self._options.actor_cpus:g} CPUs" + (
             f" and {self._options.actor_gpus:g} GPUs" if self._options.actor_gpus else ""
         )
@@ -137,7 +137,7 @@ class Driver:
         return f"Waiting for the cluster: a detector needs {request} on one node; free are {counts}."
 
     def _explained(self, error: RayError) -> SaodError:
-        """The sentence that a worker raised, or one about Ray."""
+        """The error that a worker raised, or one about Ray."""
         if isinstance(error, RayTaskError) and isinstance(error.cause, SaodError):
             return SaodError(str(error.cause).splitlines()[0])  # Ray Data adds lines of its own
         reason = " ".join(str(error).split())[:300]

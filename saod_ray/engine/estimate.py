@@ -1,4 +1,4 @@
-"""What a run would take: bytes, actor-hours and cost, from rates measured here or in an earlier run."""
+"""Estimates of a run: bytes, actor-hours and cost, from rates measured here or in an earlier run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from saod_ray.engine.job import Job
 from saod_ray.engine.plan import Plan
 from saod_ray.store.store import Store
 
-BYTES_PER_IMAGE = 4000  # of detections, where the store has none yet: 80 detections of 50 bytes
+BYTES_PER_IMAGE = 4000  # where the store has no detections yet: 80 detections of 50 bytes
 PROBE_SECONDS = 20.0  # for all detectors together
 PROBE_IMAGES = 32
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A detector's share of a run; what is not known is None."""
+    """One detector's share of a run; None is unknown."""
 
     detector: str
     missing: int  # images
     cached: int
     shards: int
     bytes: int
-    images_a_second: float | None  # of one actor
-    hours: float | None  # of actors
+    images_a_second: float | None  # per actor; the name is a key of `run --dry-run --json`
+    hours: float | None  # actor-hours
     cost: float | None
 
 
 def estimate(job: Job, plan: Plan, probe: bool = False, price: float | None = None) -> list[Estimate]:
-    """One estimate per detector of a plan; `price` is per actor-hour."""
+    """One estimate per detector of a plan.
+
+    With `probe` the detectors are measured on this machine; `price` is per actor-hour.
+    """
     rates = probed_rates(job, plan) if probe else measured_rates(job.store)
     shards = Counter(name for planned in plan.units for name in planned.detectors)
     estimates = []
@@ -48,15 +51,15 @@ def estimate(job: Job, plan: Plan, probe: bool = False, price: float | None = No
 def measured_rates(store: Store) -> dict[str, float]:
     """Images per second of one actor, by detector, as measured in the store's last run."""
     rates = {}
-    for name, figures in store.last_run().detectors.items():
-        rate = figures.get("images_per_second_per_actor") or figures.get("images_a_second_of_an_actor")  # older runs
+    for name, record in store.last_run().detectors.items():
+        rate = record.get("images_per_second_per_actor") or record.get("images_a_second_of_an_actor")  # older runs
         if rate:
             rates[name] = rate
     return rates
 
 
 def probed_rates(job: Job, plan: Plan) -> dict[str, float]:
-    """Images per second of each detector on this machine, on the first images that are missing."""
+    """Images per second of each detector on this machine, measured on the first missing images."""
     import torch
 
     busy = [entry for entry in job.entries if plan.missing[entry.name]]
@@ -81,7 +84,7 @@ def probed_rates(job: Job, plan: Plan) -> dict[str, float]:
 
 
 def _bytes_per_image(store: Store, detector: str) -> float:
-    """The mean over what the store has of a detector."""
+    """The mean size of a detector's detections on an image, in the store."""
     shards = [shard for split in store.splits for shard in store.shards(detector, split)]
     images = sum(shard.images for shard in shards)
     return sum(shard.bytes for shard in shards) / images if images else BYTES_PER_IMAGE

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FailureBudget:
-    """How many images each detector failed on, in this run and before, and how many may."""
+    """Counts the images that each detector failed on, in this run and before, and ends a run with too many."""
 
     def __init__(self, plan: Plan, max_share: float) -> None:
         self.failed = dict(plan.failed)
@@ -20,12 +20,12 @@ class FailureBudget:
         self._max_share = max_share
 
     def count(self, receipt: Receipt) -> None:
-        """Add a shard's failures, and end a run that has too many."""
+        """Add a shard's failures. Raises TooManyFailedError."""
         self.failed[receipt.detector] += receipt.failed
         self.refuse_too_many()
 
     def refuse_too_many(self) -> None:
-        """Refuse a detector that failed on too many images."""
+        """Raise TooManyFailedError if a detector failed on more images than allowed."""
         for name, count in self.failed.items():
             if count > self._max_share * self._totals[name]:
                 raise TooManyFailedError(

@@ -1,4 +1,4 @@
-"""What is run on what: the detectors of a run, their plan, and what they leave in the store."""
+"""A run's job: which detectors run on which use case, into which store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saod_ray.data.prepare import ImageRequest, PrepareOptions
 from saod_ray.detect import registry
 from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
-from saod_ray.engine.plan import Inputs, Plan, PlanOptions
+from saod_ray.engine.plan import Plan, PlanOptions, ShardInputs
 from saod_ray.errors import SaodError
 from saod_ray.splits import SplitName
 from saod_ray.store.compaction import compact
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from saod_ray.engine.pipeline import UnitRequest
     from saod_ray.engine.workers import WorkerConfig
 
-DEFAULT_IMAGE_BYTES = 1e6  # of pixels, where the manifest does not say
+DEFAULT_IMAGE_BYTES = 1e6  # of pixels, where the manifest has no sizes
 
 
 class Scope(NamedTuple):
-    """The detectors to score after a run. The results of a trial are kept apart from those of the store."""
+    """The detectors to score after a run. The results of a trial are kept apart from the store's."""
 
     detectors: list[str]
     is_partial: bool
@@ -38,14 +38,14 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What is run on what, into which store."""
+    """The detectors of a run, with their fingerprints, the use case, and the store."""
 
     case: UseCase
     store: Store
     entries: list[Entry]
     specs: list[DetectorSpec]
     weights: Path
-    inputs: Inputs
+    inputs: ShardInputs
     limits: ImageLimits = OTHERS_IMAGES
 
     @classmethod
@@ -60,7 +60,7 @@ class Job:
         batch_size: int = 1,
         limits: ImageLimits = OTHERS_IMAGES,
     ) -> Job:
-        """Check everything that can be checked before anything starts."""
+        """Open the store and describe the detectors; raises SaodError for any mistake that shows before the run starts."""
         store = Store.open_or_create(uri, case)
         classes = store.description.classes
         entries = registry.choose(case.name, detectors)
@@ -71,7 +71,7 @@ class Job:
             spec = registry.describe(entry, classes, weights)
             tagged = batched_fingerprint(spec.fingerprint, batch_size)
             specs.append(spec.model_copy(update={"fingerprint": tagged}))
-        inputs = Inputs(store, seed)
+        inputs = ShardInputs(store, seed)
         run_names = {spec.name for spec in specs}
         planning.refuse_other_seed(inputs, [name for name in store.detectors() if name not in run_names])
         return cls(case, store, entries, specs, weights, inputs, limits)
@@ -82,24 +82,25 @@ class Job:
         return PrepareOptions(self.case.root, self.inputs.seed, *self.limits)
 
     def plan(self, unit_images: int = planning.UNIT_IMAGES, options: PlanOptions = planning.ALL_IMAGES) -> Plan:
-        """What is missing."""
+        """The units that the store lacks."""
         return planning.make_plan(self.inputs, self.specs, unit_images, options)
 
     def coverage(self) -> dict[str, dict[str, Coverage]]:
-        """Images done and missing, per detector and split: of the store's detectors and of those of the run."""
+        """Images done and missing per detector and split, for the detectors of the store and of the run."""
         totals = {source: self.inputs.manifest(source).images.height for source in ("val", "id", "ood")}
         names = sorted({*self.store.detectors(), *(spec.name for spec in self.specs)})
         return {name: coverage(self.store, name, totals) for name in names}
 
     def failed_images(self) -> int:
-        """How many images the run's detectors failed on, by what the store lists."""
+        """How many images the run's detectors failed on, according to the store."""
         by_detector = self.coverage()
         return sum(split["failed"] for spec in self.specs for split in by_detector[spec.name].values())
 
     def scope(self, is_limited: bool) -> Scope:
-        """What to score after a run: its detectors, and all others that are complete.
+        """What to score after a run: its detectors, and all other complete ones.
 
-        Where a limited run leaves its detectors incomplete beside complete ones, it is a trial of its detectors alone.
+        A limited run that leaves its detectors incomplete in a store with complete ones is a trial: only its own
+        detectors are scored.
         """
         by_detector = self.coverage()
         complete = {
@@ -111,7 +112,7 @@ class Job:
         return Scope(sorted(run_names if complete else by_detector), is_partial=True, is_trial=bool(complete))
 
     def refuse_mixture(self) -> None:
-        """Refuse detections that another run, with other weights or another seed, wrote meanwhile."""
+        """Raise SaodError if another run, with other weights or another seed, wrote detections meanwhile."""
         for spec in self.specs:
             for split in self.store.splits:
                 for page in self.store.pages(spec.name, split):
@@ -123,14 +124,14 @@ class Job:
                         )
 
     def compact(self) -> None:
-        """Merge small shards into large ones, where a split is complete."""
+        """Merge small shards into large ones, in complete splits."""
         for spec in self.specs:
             for split in [*self.store.splits, *self.store.val_shift]:
                 key = lambda unit, spec=spec: self.inputs.key(spec.fingerprint, unit)  # noqa: E731
                 compact(self.store, spec.name, split, self.inputs.images(split).height, spec.fingerprint, key)
 
     def requests(self, plan: Plan, detectors: Sequence[str]) -> list[UnitRequest]:
-        """The rows of a pipeline that runs these detectors."""
+        """The units of a pipeline that runs these detectors."""
         from saod_ray.engine.pipeline import UnitRequest
 
         specs = [spec for spec in self.specs if spec.name in detectors]
@@ -154,7 +155,7 @@ class Job:
         return [ImageRequest(image_id, name, boxes.get(image_id)) for image_id, name in rows]
 
     def unit_bytes(self, units: Sequence[Unit]) -> float:
-        """Of the pixels of the largest unit."""
+        """The size of the largest unit's pixels, estimated from the manifest's mean image size."""
         images = self.inputs.images(units[0].split)
         pixels = (images["width"].cast(float) * images["height"].cast(float) * 3).fill_null(DEFAULT_IMAGE_BYTES)
         mean = pixels.mean()
@@ -165,10 +166,10 @@ class Job:
         """What the pipeline's actors need to know."""
         from saod_ray.engine.workers import WorkerConfig
 
-        chosen = [k for k, spec in enumerate(self.specs) if spec.name in detectors]
+        positions = [k for k, spec in enumerate(self.specs) if spec.name in detectors]
         return WorkerConfig(
-            entries=tuple(self.entries[k] for k in chosen),
-            specs=tuple(self.specs[k] for k in chosen),
+            entries=tuple(self.entries[k] for k in positions),
+            specs=tuple(self.specs[k] for k in positions),
             classes=tuple(self.store.description.classes),
             weights=self.weights,
             store=self.store.absolute,

@@ -1,13 +1,13 @@
-"""The one pipeline of the engine, on Ray Data: units of images are prepared by tasks and taken by a pool of actors.
+"""The engine's only pipeline, on Ray Data: tasks prepare units of images, and a pool of actors takes them.
 
     ray.data.read_datasource(UnitSource)      one row per unit: its number
       .map_batches(prepare_units)             tasks: read, decode, blank or corrupt
       .map_batches(worker, ActorPoolStrategy) actors: detect, and commit or judge
       .iter_batches()                         messages, read by the driver
 
-One row is one unit all the way: Ray Data can neither cut nor mix it. Recovery is Ray Data's: it restarts processes that die
-and replays their work. What it cannot know, the image to blame, is in `attempts`. Nothing of a run is kept here: what is
-done is in the store.
+One row is one unit throughout, so that Ray Data can neither split nor merge units. Ray Data also handles recovery: it
+restarts processes that die and replays their work; `attempts` finds the image to blame. The pipeline has no state of its
+own: finished work is in the store.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MIN_TASKS, MAX_TASKS, IMAGES_PER_TASK = 64, 4096, 32
 
 
 class UnitRequest(NamedTuple):
-    """One row of the pipeline: the images of a unit, and what to make of them."""
+    """One row of the pipeline: the images of a unit, and the shards to compute from them."""
 
     unit: Unit
     images: list[ImageRequest]
@@ -48,7 +48,7 @@ class UnitRequest(NamedTuple):
 
 
 class PreparedUnit:
-    """A unit's images as one Arrow row, their pixels in a single cell that is read without a copy."""
+    """A unit's images as one Arrow row; their pixels are in one cell, which is read without a copy."""
 
     @staticmethod
     def to_table(number: int, images: Sequence[PreparedImage]) -> pa.Table:
@@ -65,7 +65,7 @@ class PreparedUnit:
     def from_table(table: pa.Table) -> tuple[int, list[PreparedImage]]:
         """A unit's number and its images; their pixels are views of the table's memory."""
         (cell,) = table["pixels"].chunks
-        _, offsets, values = cell.buffers()  # a scalar of Arrow's would be a copy
+        _, offsets, values = cell.buffers()  # an Arrow scalar would be a copy
         start = int(np.frombuffer(offsets, np.int64)[cell.offset])
         pixels = np.frombuffer(values, np.uint8)
         images, shapes = pickle.loads(table["images"][0].as_buffer())
@@ -78,7 +78,7 @@ class PreparedUnit:
 
 
 class UnitList:
-    """All units of a run in Ray's object store, where every process reads the one it needs without a copy of the rest."""
+    """All units of a run, in Ray's object store; a process reads the unit it needs without copying the others."""
 
     def __init__(self, units: Sequence[UnitRequest]) -> None:
         self._count = len(units)
@@ -101,7 +101,7 @@ def _fetch(ref: Any) -> pa.Array:
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What a pipeline may use."""
+    """The resources and options of a pipeline."""
 
     prepare: PrepareOptions
     actors: tuple[int, int]  # at least, at most
@@ -109,18 +109,18 @@ class PipelineOptions:
     actor_gpus: float
     prepare_cpus: float
     unit_bytes: float  # of a unit's pixels
-    is_ordered: bool = False  # messages come in the order of the units
+    is_ordered: bool = False  # yield messages in the order of the units
     hang: HangLimit = DEFAULT_HANG
 
     @property
     def object_store_bytes(self) -> int:
-        """How much of Ray's object store units may fill; Ray Data leaves about a third of it free."""
+        """How much of Ray's object store units may use; Ray Data leaves about a third of it free."""
         return max(MIN_STORE_BYTES, int(self.unit_bytes * 2 * UNITS_PER_ACTOR * self.actors[1]))
 
 
 @contextmanager
 def attempt_log() -> Iterator[Any]:
-    """The log of a run, on the driver's node so that it outlives all workers."""
+    """The attempt log of a run, on the driver's node so that it outlives all workers."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     actor: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(AttemptLog)
     log = actor.options(scheduling_strategy=here).remote()
@@ -131,7 +131,7 @@ def attempt_log() -> Iterator[Any]:
 
 
 class UnitSource(Datasource):
-    """The numbers of all units, one unit per task."""
+    """The numbers of all units; a task reads those of one unit or of several consecutive ones."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class UnitSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per unit; where there are very many units, one for several consecutive ones."""
+        """As many tasks as `parallelism` says, at most one per unit."""
         parts = np.array_split(np.arange(self._count), min(parallelism, self._count))
         return [ReadTask(partial(_number_table, part), _metadata(len(part))) for part in parts]
 
@@ -164,7 +164,7 @@ def build(units: UnitList, worker: type, config: Any, log: Any, options: Pipelin
     prepare_task: Any = prepare_units  # Ray's types know functions of one argument only
     with DataContext.current(_context(options)):
         return (
-            # with the same CPUs, and a map without a batch size: Ray Data then runs both in the same tasks
+            # with the CPUs of the next stage, which has no batch size, so that Ray Data fuses the two
             ray.data.read_datasource(
                 UnitSource(len(units)), override_num_blocks=units.tasks, num_cpus=options.prepare_cpus
             )
@@ -231,7 +231,7 @@ def _prepare_unit(number: int, request: UnitRequest, guard: Guard, options: Prep
     return table
 
 
-class Problem(NamedTuple):
+class WorkerProblem(NamedTuple):
     """A message that ends the run: what is wrong, as one sentence."""
 
     sentence: str

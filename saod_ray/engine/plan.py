@@ -1,7 +1,7 @@
-"""What a run has to do: ranges of images that some detector's shards in the store do not cover.
+"""The plan of a run: ranges of images that some detector's shards in the store do not cover.
 
-A range is named by its position in the split's manifest, and its shard by a digest of all that it is made from. A valid
-range supersedes those within it, so that small shards can be compacted at any time.
+A range is named by its position in the split's manifest, and its shard by a digest of everything it is computed from. A
+valid range supersedes the ranges within it, so that small shards can be compacted at any time.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from saod_ray.store.ledger import Page
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN, Unit, superseded
 
-FORMAT = 1  # of shards: raise it when the same inputs give other rows
+FORMAT = 1  # of shards; increase it when the same inputs give other rows
 UNIT_IMAGES = 128
 
 
 @dataclass(frozen=True)
 class PlannedUnit:
-    """A unit and the detectors that miss it."""
+    """A unit, and the detectors whose shards do not cover it."""
 
     unit: Unit
     detectors: tuple[str, ...]
 
 
 class PlanOptions(NamedTuple):
-    """Which images a run covers, and what of the store it may replace."""
+    """Which images a run covers, and which detections it may replace."""
 
     limit: int | None = None  # images per split
     retry_failed: bool = False
-    val_shift: bool = False  # corrupted copies of val, too
-    replace: bool = False  # what other weights, options, packages or another seed made
+    val_shift: bool = False  # corrupted copies of val as well
+    replace: bool = False  # detections of other weights, options, packages or another seed
 
 
 ALL_IMAGES = PlanOptions()
@@ -51,7 +51,7 @@ ALL_IMAGES = PlanOptions()
 
 @dataclass
 class Plan:
-    """The units to do, in the order of the splits, and what the store has already; counts are images per detector."""
+    """The units to do, in the order of the splits, and what the store already has. Counts are images per detector."""
 
     units: list[PlannedUnit] = field(default_factory=list)
     cached: dict[str, int] = field(default_factory=dict)
@@ -61,18 +61,18 @@ class Plan:
 
     @property
     def busy_detectors(self) -> list[str]:
-        """Those that miss images."""
+        """The detectors that lack images."""
         return [name for name, count in self.missing.items() if count]
 
     def images_to_prepare(self, detectors: Collection[str]) -> int:
-        """How many images are read and decoded, once for all these detectors."""
+        """How many images are decoded, once for all these detectors."""
         return sum(
             planned.unit.image_count for planned in self.units if not set(detectors).isdisjoint(planned.detectors)
         )
 
 
-class Inputs:
-    """The images of a store's splits, and digests of all that a shard is made from."""
+class ShardInputs:
+    """The images of a store's splits, and digests of everything that a shard is computed from."""
 
     def __init__(self, store: Store, seed: int) -> None:
         self.store, self.seed = store, seed
@@ -80,23 +80,23 @@ class Inputs:
         self._digests = cache(self._image_digests)
 
     def images(self, split: str) -> pl.DataFrame:
-        """The images of a split, in the order that ranges count."""
+        """The images of a split, in the order in which ranges count them."""
         return self.manifest(SplitName(split).source).images
 
     def key(self, fingerprint: str, unit: Unit) -> str:
-        """The name of a shard: the same work has the same name everywhere."""
+        """The name of a unit's shard: a digest, so that the same work has the same name everywhere."""
         seed = str(self.seed) if unit.severity else ""
         state = hashlib.blake2b("\0".join([str(FORMAT), fingerprint, unit.split, seed]).encode(), digest_size=16)
         state.update(b"".join(self._digests(unit.split)[unit.start : unit.stop]))
         return state.hexdigest()
 
     def is_valid(self, page: Page, fingerprint: str) -> bool:
-        """Whether a page was made from what its images are now."""
+        """Whether a page was computed from the images as they are now, with this fingerprint."""
         unit = Unit.from_name(page.split, page.unit)
         return unit.stop <= self.images(page.split).height and page.origin.sha256 == self.key(fingerprint, unit)
 
     def _image_digests(self, split: str) -> list[bytes]:
-        """Of every image: its id, its file's name, and in pseudo-OOD its objects, which are blanked."""
+        """One digest per image, over its id, file name and, in pseudo-OOD, the boxes that are blanked."""
         images = self.images(split)
         boxes = boxes_by_image(self.manifest(SplitName(split).source).objects) if SplitName(split).is_pseudo_ood else {}
         digests = []
@@ -107,18 +107,21 @@ class Inputs:
 
 
 def boxes_by_image(objects: pl.DataFrame) -> dict[int, np.ndarray]:
-    """x, y, w, h of each image's objects."""
+    """Image id → (n, 4) float64, x, y, w, h of its objects in pixels."""
     parts = objects.partition_by("image_id", as_dict=True, maintain_order=True)
     return {int(key[0]): part.select("x", "y", "w", "h").to_numpy() for key, part in parts.items()}
 
 
 def make_plan(
-    inputs: Inputs,
+    inputs: ShardInputs,
     specs: Sequence[DetectorSpec],
     unit_images: int = UNIT_IMAGES,
     options: PlanOptions = ALL_IMAGES,
 ) -> Plan:
-    """The units that some detector's shards do not cover."""
+    """The units that some detector's shards do not cover.
+
+    Raises SaodError for detections that may not be replaced.
+    """
     plan = Plan()
     for counts in (plan.cached, plan.missing, plan.failed):
         counts.update((spec.name, 0) for spec in specs)
@@ -130,14 +133,14 @@ def make_plan(
             lacking = ~_covered(inputs, spec, Unit(split, 0, count), plan, options)[:count]
             plan.missing[spec.name] += int(lacking.sum())
             plan.cached[spec.name] += count - int(lacking.sum())
-            for start, stop in _runs(lacking, unit_images):
+            for start, stop in _ranges(lacking, unit_images):
                 ranges.setdefault((start, stop), []).append(spec.name)
         plan.units += [PlannedUnit(Unit(split, *bounds), tuple(names)) for bounds, names in sorted(ranges.items())]
     return plan
 
 
-def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
-    """Refuse a seed other than that of the store's corrupted images: results would not compare."""
+def refuse_other_seed(inputs: ShardInputs, detectors: Sequence[str]) -> None:
+    """Raise SaodError for another seed than that of the store's corrupted images: results would not compare."""
     for split in [*inputs.store.splits, *inputs.store.val_shift]:
         for name in detectors if Unit(split, 0, 0).severity else ():
             for page in inputs.store.pages(name, split)[:1]:
@@ -148,7 +151,7 @@ def refuse_other_seed(inputs: Inputs, detectors: Sequence[str]) -> None:
                     )
 
 
-def _covered(inputs: Inputs, spec: DetectorSpec, requested: Unit, plan: Plan, options: PlanOptions) -> np.ndarray:
+def _covered(inputs: ShardInputs, spec: DetectorSpec, requested: Unit, plan: Plan, options: PlanOptions) -> np.ndarray:
     """Which images of a split valid pages cover, as a mask; the other pages are added to the plan as stale."""
     covered = np.zeros(inputs.images(requested.split).height, bool)
     pages = ledger.pages(inputs.store.folder, spec.name, requested.split)
@@ -157,21 +160,22 @@ def _covered(inputs: Inputs, spec: DetectorSpec, requested: Unit, plan: Plan, op
     valid = []
     for page in pages:
         unit = Unit.from_name(requested.split, page.unit)
-        is_there = all(f"{shard.name}.parquet" in files for shard in page.shards)
-        if page.origin.kind != RUN or (is_there and not inputs.is_valid(page, spec.fingerprint)):
+        has_shards = all(f"{shard.name}.parquet" in files for shard in page.shards)
+        if page.origin.kind != RUN or (has_shards and not inputs.is_valid(page, spec.fingerprint)):
             _refuse_other(inputs, page, unit.stop > requested.stop < len(covered), options)
-        elif is_there and not (options.retry_failed and _failed(page) and unit.stop <= requested.stop):
+        elif has_shards and not (options.retry_failed and _failed(page) and unit.stop <= requested.stop):
             covered[unit.start : unit.stop] = True
             valid.append(page)
             continue
         plan.stale.append(page)
-    gone = {page.unit for page in superseded(valid)}
-    plan.failed[spec.name] += sum(_failed_before(inputs, p, requested.stop) for p in valid if p.unit not in gone)
+    hidden = {page.unit for page in superseded(valid)}
+    current = [page for page in valid if page.unit not in hidden]
+    plan.failed[spec.name] += sum(_failed_before(inputs, page, requested.stop) for page in current)
     return covered
 
 
-def _refuse_other(inputs: Inputs, page: Page, is_beyond: bool, options: PlanOptions) -> None:
-    """Refuse to replace imported detections, anything without --replace, and images beyond --limit."""
+def _refuse_other(inputs: ShardInputs, page: Page, is_beyond: bool, options: PlanOptions) -> None:
+    """Raise SaodError for imported detections, for any without --replace, and for images beyond --limit."""
     place = f"{inputs.store.uri} holds detections of '{page.detector}' on {page.split}"
     if page.origin.kind != RUN:
         raise SaodError(f"{place} that were imported: use another store.")
@@ -186,7 +190,7 @@ def _failed(page: Page) -> int:
     return sum(shard.failed for shard in page.shards)
 
 
-def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
+def _failed_before(inputs: ShardInputs, page: Page, stop: int) -> int:
     """How many of a page's images before `stop` failed."""
     unit = Unit.from_name(page.split, page.unit)
     if unit.stop <= stop or not _failed(page):
@@ -196,10 +200,10 @@ def _failed_before(inputs: Inputs, page: Page, stop: int) -> int:
     return status[: max(stop - unit.start, 0)].count("failed")
 
 
-def _runs(lacking: np.ndarray, length: int, large: int = IMAGES) -> list[tuple[int, int]]:
-    """Ranges of True, cut at multiples of `length` and of `large`.
+def _ranges(lacking: np.ndarray, length: int, large: int = IMAGES) -> list[tuple[int, int]]:
+    """Ranges [start, stop) of True, cut at multiples of `length` and of `large`.
 
-    >>> _runs(np.array([0, 1, 1, 1, 0, 1], bool), 2)
+    >>> _ranges(np.array([0, 1, 1, 1, 0, 1], bool), 2)
     [(1, 2), (2, 4), (5, 6)]
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], lacking.astype(np.int8), [0]])))
@@ -215,7 +219,7 @@ def _multiples(start: int, stop: int, of: int) -> range:
 
 
 def discard(store: Store, pages: Sequence[Page]) -> None:
-    """Remove stale pages from the store: first the page, then its shards. What another run replaced since stays."""
+    """Remove stale pages from the store, each before its shards. Pages that another run replaced meanwhile stay."""
     places = {(page.detector, page.split) for page in pages}
     listed = {place: ledger.pages(store.folder, *place) for place in places}
     for page in pages:
@@ -229,9 +233,9 @@ def summary(plan: Plan, groups: Sequence[Sequence[str]]) -> str:
     """The plan in one sentence; `groups` are the detectors that share a pipeline."""
     counts = [f"{name} {missing:,}" for name, missing in plan.missing.items() if missing]
     if not counts:
-        return "nothing to do: the store has all of it"
+        return "nothing to do: the store is complete"
     stale = sum(shard.images for page in plan.stale for shard in page.shards)
-    replaced = f"; {stale:,} images that failed, or that changed since, are replaced" if stale else ""
+    replaced = f"; {stale:,} images that failed or changed are replaced" if stale else ""
     prepared = sum(plan.images_to_prepare(group) for group in groups)
     passes = f" (in {len(groups)} passes, one per group of detectors)" if len(groups) > 1 else ""
     return f"{len(plan.units):,} units, {prepared:,} images to decode{passes}; to detect: {join_truncated(counts, 9)}{replaced}"

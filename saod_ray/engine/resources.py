@@ -8,13 +8,13 @@ from typing import NamedTuple
 from saod_ray.engine.plan import UNIT_IMAGES
 from saod_ray.errors import SaodError
 
-ACTOR_CPUS, PREPARE_CPUS = 0.75, 0.25  # of a core: each core has room for one of both, and preparing always has some
+ACTOR_CPUS, PREPARE_CPUS = 0.75, 0.25  # of a core: one actor and one preparing task share a core
 
 
 class ResourceOptions(NamedTuple):
-    """What a user may say; None follows from what the cluster has when the run begins.
+    """What a user may choose; None depends on the cluster's resources when the run begins.
 
-    A cluster that grows from nothing has to be told `actors` and `gpus`.
+    A cluster that autoscales from zero nodes needs `actors` and `gpus`.
     """
 
     actors: tuple[int, int] | None = None  # at least, at most
@@ -34,7 +34,7 @@ class ResourceOptions(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """What a pipeline asks Ray for."""
+    """What a pipeline requests from Ray."""
 
     actors: tuple[int, int]
     actor_cpus: float
@@ -42,12 +42,12 @@ class Resources(NamedTuple):
 
     @property
     def device(self) -> str:
-        """Where detectors run."""
+        """The torch device of the detectors."""
         return "cuda" if self.actor_gpus else "cpu"
 
     @classmethod
     def from_cluster(cls, options: ResourceOptions, cpus: float, gpus: float) -> Resources:
-        """Fill in what the user left open: one actor per GPU, or per core.
+        """Fill in what the user left open: one actor per GPU, or per core without GPUs.
 
         >>> Resources.from_cluster(ResourceOptions(), cpus=2, gpus=0)
         Resources(actors=(2, 2), actor_cpus=0.75, actor_gpus=0.0)
@@ -60,17 +60,17 @@ class Resources(NamedTuple):
         return cls(actors, _actor_cpus(cpus, min(actors[1], slots) if share else 0), share)
 
     def fit(self, nodes: Sequence[Mapping[str, float]]) -> Resources:
-        """As many actors as fit on nodes that are all there will be; raises SaodError where none does.
+        """Limit the actors to those that fit on `nodes`, for a cluster that does not grow. Raises SaodError if none fits.
 
         >>> Resources((4, 8), 0.75, 0.0).fit([{"CPU": 2.0}]).actors
         (2, 2)
         """
         room = sum(self._room(node) for node in nodes)
         if not room:
-            has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+            totals = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise SaodError(
                 f"An actor needs {self.actor_cpus:g} CPUs and {self.actor_gpus:g} GPUs on one node, and the cluster has "
-                f"{has}: give a smaller --gpus-per-actor, or the --address of a cluster that has them."
+                f"{totals}: give a smaller --gpus-per-actor, or the --address of a cluster that has them."
             )
         low, high = self.actors
         return self._replace(actors=(min(low, room), min(high, room)))
@@ -82,7 +82,7 @@ class Resources(NamedTuple):
 
 
 def _actor_cpus(cpus: float, gpu_actors: float) -> float:
-    """Less per actor where so many have GPUs that they would leave no core to prepare images on.
+    """CPUs per actor; less than usual if the GPU actors would leave no core to prepare images on.
 
     >>> _actor_cpus(8, 4), _actor_cpus(2, 4), _actor_cpus(2, 0)
     (0.75, 0.375, 0.75)

@@ -1,4 +1,4 @@
-"""A benchmark run on the connected Ray cluster: one pipeline per group of detectors, and receipts for every shard."""
+"""A benchmark run on the connected Ray cluster: one pipeline per group of detectors, one receipt per shard."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from saod_ray.engine.workers import READY, DetectorWorker, Receipt
 
 
 class RunStatistics(msgspec.Struct):
-    """How the pipelines of a run went, for run.json."""
+    """Statistics of a run's pipelines, for run.json."""
 
-    actors: dict[str, dict[str, int]] = {}  # group of detectors → how many were started, and lost with a unit in hand
+    actors: dict[str, dict[str, int]] = {}  # group of detectors → actors started, and lost with a unit in hand
 
 
 class Run:
-    """All pipelines of a plan. What is done stays done, whatever ends them."""
+    """All pipelines of a plan. Committed shards stay, whatever ends the run."""
 
     def __init__(self, job: Job, plan: Plan, options: ResourceOptions, *, may_grow: bool = False) -> None:
-        """`may_grow` says that the cluster may get nodes later, so that a run waits for what it lacks now."""
+        """`may_grow` says that the cluster may get more nodes, so that the run waits for missing resources."""
         self._job, self._plan, self._options, self._may_grow = job, plan, options, may_grow
         self.statistics = RunStatistics()
 
@@ -39,10 +39,10 @@ class Run:
         callbacks: Callbacks | None = None,
         hang: HangLimit = DEFAULT_HANG,
     ) -> RunStatistics:
-        """Detect with one group of detectors after the other."""
+        """Detect with the groups of detectors in turn."""
         plan = self._plan
         complete = [page for page in plan.stale if not plan.missing[page.detector]]
-        planning.discard(self._job.store, complete)  # other pages have the same images
+        planning.discard(self._job.store, complete)  # other pages cover the same images
         for group in self._options.groups(plan.busy_detectors):
             self._detect_group(group, on_receipt, callbacks or Callbacks(), hang)
         return self.statistics
@@ -80,7 +80,7 @@ class Run:
                 self.statistics.actors[",".join(group)] = {"started": driver.workers, "lost": driver.deaths}
 
     def _resources(self, callbacks: Callbacks) -> Resources:
-        """What to ask Ray for; on a cluster that does not grow, no more than it has."""
+        """The resources to request from Ray; on a cluster that does not grow, no more than it has."""
         resources = Resources.from_cluster(self._options, *cluster_totals())
         if self._may_grow:
             return resources

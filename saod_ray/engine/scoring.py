@@ -1,7 +1,8 @@
-"""Scoring on a cluster: tasks over shards, then one per detector, fill the store's cache for whoever scores next."""
+"""Scoring on a cluster: one task per shard, then one per detector, fill the store's cache for the next scoring."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,15 +18,18 @@ from saod_ray.splits import SplitName
 from saod_ray.store.ledger import Shard
 from saod_ray.store.store import Store
 
-PATIENCE = 180.0  # seconds without a finished task, after which the driver computes what is missing
+PATIENCE = 180.0  # seconds without a finished task before the driver gives up and computes the rest itself
+
+logger = logging.getLogger(__name__)
 
 
 def score_ahead(
     benchmark: Benchmark, detectors: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Score on the connected cluster; a scoring with the same settings then reads all of it from the cache.
+    """Fill the cache on the connected cluster; a scoring with the same settings then reads everything from it.
 
-    Nothing depends on it: whoever scores computes what is missing, so lost tasks are ignored and slow ones given up.
+    No result depends on it: a scoring computes what the cache lacks, so lost tasks are ignored and slow ones cancelled.
+    Raises SaodError if the store cannot be scored.
     """
     store, settings = benchmark.store, benchmark.settings
     for source in ("val", "id", "ood"):
@@ -46,24 +50,25 @@ def score_ahead(
         while calls:
             ready, calls = ray.wait(calls, num_returns=1, timeout=PATIENCE, fetch_local=False)
             if not ready:  # for instance because a node is cut off
+                logger.info("No task finished for %g s: the driver computes the rest.", PATIENCE)
                 for call in calls:
                     ray.cancel(call)
                 return
-            _refuse_what_scoring_refuses(ready[0])
+            _raise_refusal(ready[0])
             done += 1
             if progress:
                 progress(done, total)
 
 
-def _refuse_what_scoring_refuses(call: Any) -> None:
-    """Raise what is wrong with the store; a lost task or result is ignored."""
+def _raise_refusal(call: Any) -> None:
+    """Raise the SaodError of a task; lost tasks and results are ignored."""
     try:
         ray.get(call, timeout=PATIENCE)
     except RayTaskError as error:
         if isinstance(error.cause, SaodError):
-            raise error.cause from None
-    except RayError:
-        return
+            raise error.cause from error
+    except RayError as error:
+        logger.debug("A task was lost.", exc_info=error)
 
 
 def _score_shard(uri: str, detector: str, split: str, shard: Shard, settings: ScoreSettings) -> None:

@@ -1,4 +1,4 @@
-"""What runs in an actor of the pipeline: it detects on the images of a unit and commits the shards."""
+"""The actors of a run's pipeline: they detect on the images of a unit and commit its shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saod_ray.detect.detections import Detections, Detector
 from saod_ray.detect.outcomes import outcomes, sentence
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.attempts import FATAL, Guard, TaskHistory
-from saod_ray.engine.pipeline import PreparedUnit, Problem, UnitList, encode_message
+from saod_ray.engine.pipeline import PreparedUnit, UnitList, WorkerProblem, encode_message
 from saod_ray.errors import SaodError
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page, Shard
@@ -29,7 +29,7 @@ from saod_ray.store.units import RUN, Unit
 
 WRITE_PATIENCE = 120.0  # seconds for which a worker waits for a full disk or an unreachable store
 PAUSE = 1.0
-READY = "ready"  # the message of a worker that waits for the driver to remove what the run replaces
+READY = "ready"  # message of a worker that waits until the driver has removed what the run replaces
 
 
 class Receipt(NamedTuple):
@@ -46,7 +46,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker needs to know: its detectors, and where to find everything."""
+    """What a worker needs to know."""
 
     entries: tuple[Entry, ...]
     specs: tuple[DetectorSpec, ...]
@@ -62,7 +62,7 @@ class WorkerConfig:
 
 
 class Meters:
-    """Ray's own metrics, which its dashboard and Prometheus read."""
+    """Counters for Ray's dashboard and Prometheus."""
 
     def __init__(self) -> None:
         from ray.util.metrics import Counter  # a driver sets Ray's environment before Ray is imported
@@ -74,7 +74,7 @@ class Meters:
         self._restarts = Counter("saod_ray_restarts", "Processes that ended with a unit in hand.", tag_keys=tags)
 
     def count(self, receipt: Receipt) -> None:
-        """Add a shard."""
+        """Count a committed shard."""
         tags = {"detector": receipt.detector, "split": receipt.unit.split}
         images_by_outcome = {
             "detected": receipt.images - receipt.empty - receipt.failed,
@@ -89,7 +89,7 @@ class Meters:
         self._seconds.inc(receipt.seconds, tags)
 
     def count_restart(self, detector: str, split: str) -> None:
-        """Add a process that ended."""
+        """Count a process that ended with a unit in hand."""
         self._restarts.inc(1, {"detector": detector, "split": split})
 
 
@@ -105,13 +105,13 @@ class DetectorWorker:
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
         """Detect on a prepared unit, and yield one receipt per detector, or the problem that ends the run."""
         if self._problem:
-            yield encode_message(Problem(self._problem))
+            yield encode_message(WorkerProblem(self._problem))
             return
         number, images = PreparedUnit.from_table(batch)
         if not images:
             return  # the run stops
         if self._config.replaces:
-            # says that this worker is ready; at every unit, as a replay must yield as many messages as what it replays
+            # at every unit, because a replay must yield as many messages as the original
             yield encode_message(READY)
             self._guard.wait_for_commits()
         request = self._units[number]
@@ -119,7 +119,7 @@ class DetectorWorker:
             try:
                 receipt = self._process(request.unit, detector, shard, images)
             except SaodError as error:
-                yield encode_message(Problem(str(error)))
+                yield encode_message(WorkerProblem(str(error)))
                 return
             if receipt is None:
                 return
@@ -153,7 +153,7 @@ class DetectorWorker:
     # units --------------------------------------------------------------------------------------------------
 
     def _process(self, unit: Unit, detector: str, shard: str, images: list[PreparedImage]) -> Receipt | None:
-        """Detect and commit, unless the ledger lists the shard already; None where the run stops."""
+        """Detect and commit, unless the ledger lists the shard already; returns None if the run is stopping."""
         began = time.monotonic()
         task = f"images {unit.name} of {unit.split} with '{detector}'"
         history = self._guard.begin(task)
@@ -175,7 +175,7 @@ class DetectorWorker:
     def _detect(
         self, task: str, history: TaskHistory, name: str, images: list[PreparedImage]
     ) -> tuple[list[Detections | None], list[str | None]]:
-        """For each image its detections, or the reason why there are none."""
+        """Per image its detections or None, and None or the reason."""
         detector, batch_size = self._detectors[name], self._config.batch_size
 
         def work(positions: Sequence[int]) -> list[Detections | str]:
@@ -193,19 +193,19 @@ class DetectorWorker:
         return detections, errors
 
     def _labels(self, detector: str) -> np.ndarray:
-        """The use case's label of each of the detector's classes."""
+        """The use case's label of each of the detector's classes, int16."""
         labels = {name: label for label, name in enumerate(self._config.classes)}
         return np.array([labels[name] for name in self._detectors[detector].spec.classes], np.int16)
 
     # the store ----------------------------------------------------------------------------------------------
 
     def _listed_shard(self, unit: Unit, detector: str, shard: str) -> Shard | None:
-        """The shard, where a process that died later has committed it."""
+        """The shard, if a process that died later has committed it."""
         page = ledger.find_page(Store(self._config.store).folder, detector, unit.split, unit.name)
         return page.shards[0] if page is not None and page.origin.sha256 == shard else None
 
     def _commit(self, unit: Unit, detector: str, shard_name: str, rows: Rows) -> Shard:
-        """Write the shard, then the page that lists it; wait for a disk that is full."""
+        """Write the shard, then the page that lists it; wait while the disk is full. Raises SaodError."""
         store = Store(self._config.store)
         fingerprint = next(spec.fingerprint for spec in self._config.specs if spec.name == detector)
         until = time.monotonic() + self._config.patience
@@ -225,7 +225,7 @@ class DetectorWorker:
 
 
 def store_problem(config: WorkerConfig) -> str:
-    """What to do where this node sees another store than the driver, or nothing."""
+    """A sentence if this node sees another store than the driver, else an empty string."""
     try:
         if Store(config.store).identity() == config.store_digest:
             return ""

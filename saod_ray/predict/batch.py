@@ -1,4 +1,4 @@
-"""Verdicts on many images through the engine's pipeline, in the order of the files."""
+"""Predictions for many images through the engine's pipeline, in the order of the files."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from saod_ray.engine.driver import Callbacks, Driver
 from saod_ray.engine.pipeline import (
     PipelineOptions,
     PreparedUnit,
-    Problem,
     UnitList,
     UnitRequest,
+    WorkerProblem,
     attempt_log,
     build,
     encode_message,
 )
 from saod_ray.engine.resources import PREPARE_CPUS, ResourceOptions, Resources
-from saod_ray.predict.predictor import Outcome, Setup
+from saod_ray.predict.predictor import Prediction, PredictorConfig
 from saod_ray.store.units import Unit
 
 UNIT_IMAGES = 8
-IMAGE_BYTES = 6e6  # of pixels: their sizes are not known before they are read
+IMAGE_BYTES = 6e6  # pixels of a typical image: sizes are unknown before the files are read
 
 
 @dataclass(frozen=True)
-class PredictConfig:
+class PredictWorkerConfig:
     """What a worker needs to know."""
 
-    setup: Setup
+    predictor: PredictorConfig
     draw: bool
 
 
 class PredictWorker:
-    """An actor that holds a self-aware detector and yields the outcomes of each unit's files."""
+    """An actor that holds a predictor and yields the predictions for each unit's files."""
 
-    def __init__(self, config: PredictConfig, units: UnitList, guard: Guard) -> None:
+    def __init__(self, config: PredictWorkerConfig, units: UnitList, guard: Guard) -> None:
         self._config, self._units, self._guard = config, units, guard
-        self._problem = guard.build([config.setup.entry.name], self._build)
+        self._problem = guard.build([config.predictor.entry.name], self._build)
 
     def _build(self) -> None:
-        self._predictor = self._config.setup.predictor()
+        self._predictor = self._config.predictor.build()
 
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
-        """Judge the images of a prepared unit."""
+        """Yield the predictions for a prepared unit, or the problem that ends the work."""
         if self._problem:
-            yield encode_message(Problem(self._problem))
+            yield encode_message(WorkerProblem(self._problem))
             return
         number, images = PreparedUnit.from_table(batch)
         request = self._units[number]
@@ -62,25 +62,26 @@ class PredictWorker:
         if history.is_stopping or not images:
             return
 
-        def judge(positions: Sequence[int]) -> list[Outcome]:
-            chosen = [files[k] for k in positions], [images[k] for k in positions]
-            return self._predictor.outcomes(*chosen, self._config.draw)
+        def predict(positions: Sequence[int]) -> list[Prediction]:
+            batch_files, batch_images = [files[k] for k in positions], [images[k] for k in positions]
+            return self._predictor.predict(batch_files, batch_images, draw=self._config.draw)
 
-        is_exact_alone = self._config.setup.batch_size == 1
-        results = self._guard.run(task, history, range(len(images)), judge, is_exact_alone=is_exact_alone)
+        is_exact_alone = self._config.predictor.batch_size == 1
+        results = self._guard.run(task, history, range(len(images)), predict, is_exact_alone=is_exact_alone)
         self._guard.end(task)
-        yield encode_message([results.get(k) or Outcome(file, None, FATAL) for k, file in enumerate(files)])
+        yield encode_message([results.get(k) or Prediction(file, None, FATAL) for k, file in enumerate(files)])
 
 
 def predict_batch(
-    setup: Setup,
+    config: PredictorConfig,
     files: Sequence[str],
+    *,
     draw: bool,
     callbacks: Callbacks | None = None,
     hang: HangLimit = DEFAULT_HANG,
-) -> Iterator[Outcome]:
-    """The outcome of each file, in order, on the connected Ray cluster."""
-    size = max(UNIT_IMAGES, setup.batch_size)
+) -> Iterator[Prediction]:
+    """Predict on the connected Ray cluster, and yield the predictions in the order of the files."""
+    size = max(UNIT_IMAGES, config.batch_size)
     requests = []
     for start in range(0, len(files), size):
         images = [ImageRequest(k, file) for k, file in enumerate(files[start : start + size])]
@@ -99,7 +100,7 @@ def predict_batch(
         hang=hang,
     )
     with attempt_log() as log:
-        dataset = build(UnitList(requests), PredictWorker, PredictConfig(setup, draw), log, options)
+        dataset = build(UnitList(requests), PredictWorker, PredictWorkerConfig(config, draw), log, options)
         with closing(Driver(dataset, log, options, callbacks or Callbacks()).messages()) as messages:
-            for outcomes in messages:
-                yield from outcomes
+            for predictions in messages:
+                yield from predictions

@@ -1,4 +1,4 @@
-"""Which files are meant: by name, by folder, by pattern, or listed on standard input."""
+"""From command-line arguments to image files: names, folders, patterns, or a list on standard input."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from saod_ray.errors import SaodError
 from saod_ray.files import Folder
 
 
-def meant(words: Sequence[str], listed: Iterable[str]) -> list[str]:
-    """The files meant by words, in their order and each once; the word `-` stands for the lines of `listed`.
+def resolve_inputs(arguments: Sequence[str], stdin_lines: Iterable[str]) -> list[str]:
+    """The files that arguments stand for, in their order and without duplicates.
 
-    A folder stands for the images below it, by name. A name of nothing stays, and is a failed image later.
+    A folder stands for the images in it, at any depth and sorted by name; `-` stands for the files and folders in
+    `stdin_lines`. A file that does not exist is kept, and becomes a failed image. Raises SaodError if there is no file.
     """
-    found: dict[str, str] = {}
-    for word in words:
-        if word == "-":
-            lines = [line.rstrip("\r\n") for line in listed]
-            files = [file for line in lines if line for file in _below(line)]
+    files_by_path: dict[str, str] = {}
+    for argument in arguments:
+        if argument == "-":
+            lines = [line.rstrip("\r\n") for line in stdin_lines]
+            files = [file for line in lines if line for file in _expand_folder(line)]
         else:
-            files = [file for name in _matching(word) for file in _below(name)]
+            files = [file for name in _expand_pattern(argument) for file in _expand_folder(name)]
         for file in files:
-            found.setdefault(os.path.normpath(Path(file).absolute()), file)  # a link is a file of its own
-    if not found:
+            files_by_path.setdefault(os.path.normpath(Path(file).absolute()), file)  # links are not resolved
+    if not files_by_path:
         raise SaodError("There is no image to look at: give files, folders, patterns, or - for a list on stdin.")
-    return list(found.values())
+    return list(files_by_path.values())
 
 
-def _matching(word: str) -> list[str]:
-    """A pattern that the shell did not expand, expanded; a file may be called like one."""
-    if not glob.has_magic(word) or os.path.lexists(word):
-        return [word]
-    names = sorted(glob.glob(word, recursive=True))  # noqa: PTH207
+def _expand_pattern(argument: str) -> list[str]:
+    """The files that match a pattern which the shell did not expand; a file of that very name comes first."""
+    if not glob.has_magic(argument) or os.path.lexists(argument):
+        return [argument]
+    names = sorted(glob.glob(argument, recursive=True))  # noqa: PTH207
     if not names:
-        raise SaodError(f"No file is matched by '{word}': check the pattern.")
+        raise SaodError(f"No file matches '{argument}': check the pattern.")
     return names
 
 
-def _below(name: str) -> Iterator[str]:
+def _expand_folder(name: str) -> Iterator[str]:
     if not Path(name).is_dir():
         yield name
         return

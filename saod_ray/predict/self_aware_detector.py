@@ -35,9 +35,9 @@ class SelfAwareDetector(SelfAware):
             SaodError: The detector has other weights, another config or other classes than the one this was fitted for,
                 or an image cannot be read.
         """
-        from saod_ray.predict.predictor import Predictor, Setup
+        from saod_ray.predict.predictor import Predictor, PredictorConfig
 
         is_single = isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.ndim <= 3)
         image_list = cast("Sequence[Image]", [images] if is_single else images)
-        predictor = Setup.of(self).predictor() if detector is None else Predictor(self, detector)
+        predictor = PredictorConfig.from_self_aware(self).build() if detector is None else Predictor(self, detector)
         return predictor.verdicts(image_list)

@@ -13,15 +13,15 @@ from saod_ray.score.uncertainty import NO_DETECTION
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an image is accepted, and its calibrated detections. A rejected image has none.
+    """Whether an image is accepted, and its calibrated detections that reach the threshold of their class.
 
-    An image without any detection is rejected, with the uncertainty 1e12.
+    A rejected image has no detections. An image on which nothing was detected is rejected, with the uncertainty 1e12.
     """
 
     accepted: bool
-    uncertainty: float
-    threshold: float
-    detections: Detections  # labels are indices into `classes`; scores are calibrated, in float64
+    uncertainty: float  # u, of the image
+    threshold: float  # u-bar; higher uncertainties are rejected
+    detections: Detections  # labels are indices into `classes`; scores are calibrated, float64
     classes: tuple[str, ...]
 
     def names(self) -> list[str]:
@@ -29,12 +29,12 @@ class Verdict:
         return [self.classes[label] for label in self.detections.label]
 
     def summary(self) -> str:
-        """The verdict in a few words."""
+        """The verdict as a short phrase."""
         why = "no detection" if self.uncertainty == NO_DETECTION else f"u = {self.uncertainty:.4f}"
         return f"{'accepted' if self.accepted else 'rejected'} ({why}, threshold {self.threshold:.4f})"
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value. The uncertainty of an image without detections is null, and so is an undefined score."""
+        """The verdict as a JSON value; an undefined score, and the uncertainty without any detection, are null."""
         rows = zip(self.names(), self.detections.score.tolist(), self.detections.box.tolist(), strict=True)
         return {
             "accepted": self.accepted,
@@ -45,5 +45,5 @@ class Verdict:
 
 
 def _number(value: float) -> float | None:
-    """The number; None for NaN, which JSON does not have."""
+    """The value, or None where it is not finite: JSON has no NaN."""
     return value if np.isfinite(value) else None

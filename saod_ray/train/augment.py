@@ -1,4 +1,4 @@
-"""What a training does to its batches beyond mmdet: images of similar size together, and one random factor a batch."""
+"""Augmentations that mmdet lacks: batches of images of similar size, resized by one random factor per batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from saod_ray.detect import mmdetection  # noqa: F401  (makes mmdet importable)
 
 from mmdet.registry import DATA_SAMPLERS, MODELS  # isort: skip
 
-STEP = 32  # pixels within which heights count as alike
+STEP = 32  # pixels; heights within a step count as equal
 
 
 @DATA_SAMPLERS.register_module()
@@ -29,28 +29,28 @@ class SimilarSizes(BatchSampler):
         self._sizes = np.array([(info["height"] or 0, info["width"] or 0) for info in infos]).reshape(-1, 2)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches of an epoch: a function of the sampler's seed and epoch alone."""
+        """The batches of an epoch, which depend on the sampler's seed, epoch and rank alone."""
         sampler: Any = self.sampler
-        draws = np.random.default_rng((sampler.seed, sampler.epoch, sampler.rank))
-        chosen = np.fromiter(sampler, np.int64)
-        height, width = self._sizes[chosen].T
-        blurred = np.round(height / STEP + draws.uniform(-0.5, 0.5, len(chosen)))
-        by_size = chosen[np.lexsort((width, blurred))]
+        rng = np.random.default_rng((sampler.seed, sampler.epoch, sampler.rank))
+        indices = np.fromiter(sampler, np.int64)
+        height, width = self._sizes[indices].T
+        jittered = np.round(height / STEP + rng.uniform(-0.5, 0.5, len(indices)))
+        by_size = indices[np.lexsort((width, jittered))]
         batches = [by_size[k : k + self.batch_size] for k in range(0, len(by_size), self.batch_size)]
-        for k in draws.permutation(len(batches)):
+        for k in rng.permutation(len(batches)):
             yield batches[k].tolist()
 
 
 @MODELS.register_module()
 class RandomFactor(torch.nn.Module):
-    """Resizes a whole batch, images and boxes, by one factor drawn between two."""
+    """Resizes a batch, images and boxes, by one random factor between `low` and `high`."""
 
     def __init__(self, low: float, high: float) -> None:
         super().__init__()
         self.low, self.high = low, high
 
     def forward(self, inputs: Tensor, samples: list[Any]) -> tuple[Tensor, list[Any]]:
-        """The batch at its new size; samples are changed in place, as mmdet's own augmentations do."""
+        """The resized batch; samples are changed in place, as mmdet's own augmentations do."""
         before = inputs.shape[-2:]
         factor = torch.empty(()).uniform_(self.low, self.high).item()
         size = tuple(max(1, round(side * factor)) for side in before)

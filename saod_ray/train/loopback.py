@@ -1,7 +1,6 @@
-"""Ray Train's torch backend on one machine: what its workers find each other by listens on loopback alone.
+"""Ray Train's torch backend on one machine: the store that workers find each other by listens on loopback alone.
 
-torch's TCPStore binds its port on every interface, whatever host it is told. A socket that is bound already can be handed to
-it instead.
+torch's TCPStore binds its port on every interface, whatever its host. It also accepts a socket that is already bound.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ from typing import Any
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
 
-from saod_ray.predict.gate import is_loopback
+from saod_ray.engine.cluster import is_loopback
 
 
 class LoopbackTorchConfig(TorchConfig):
-    """Torch's process group, made by workers whose store listens where their cluster does."""
+    """Torch's process group, whose store listens on the interface of the cluster."""
 
     @property
     def backend_cls(self) -> type[_TorchBackend]:
-        """What Ray Train starts on the workers."""
+        """The backend that Ray Train starts on the workers."""
         return _LoopbackBackend
 
 
 class _LoopbackBackend(_TorchBackend):
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
-        """Prepare every worker, then make the process group."""
+        """Patch torch on every worker, then create the process group."""
         worker_group.execute(bind_store_inside)
         super().on_start(worker_group, backend_config)
 
 
 def bind_store_inside() -> None:
-    """Let stores that this process makes for a loopback address listen there alone."""
+    """Make the stores that this process creates for a loopback address listen there alone."""
     rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
-    make_store = rendezvous.TCPStore
+    create_store = rendezvous.TCPStore
 
-    def bound(*args: Any, **options: Any) -> Any:
+    def create_bound_store(*args: Any, **options: Any) -> Any:
         arguments = {**dict(zip(("host_name", "port", "world_size", "is_master"), args, strict=False)), **options}
         if (
             arguments.get("is_master")
@@ -49,6 +48,6 @@ def bind_store_inside() -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((arguments["host_name"], arguments["port"]))
             options["master_listen_fd"] = listener.detach()
-        return make_store(*args, **options)
+        return create_store(*args, **options)
 
-    rendezvous.TCPStore = bound
+    rendezvous.TCPStore = create_bound_store

@@ -1,4 +1,4 @@
-"""The losses of a training as a picture."""
+"""A chart of the losses of a training."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import io
 
 import numpy as np
 
-from saod_ray.train.settings import Settings
+from saod_ray.train.settings import TrainSettings
 
-SMOOTH = 50  # iterations over which a line is averaged
+SMOOTH = 50  # iterations
 
 
-def curve(losses: list[dict[str, float]], settings: Settings) -> bytes:
-    """A PNG: the total and its parts over the epochs, smoothed, with the total's every step behind it."""
+def loss_curve(losses: list[dict[str, float]], settings: TrainSettings) -> bytes:
+    """A PNG of the total loss and its parts over the epochs, smoothed, with the raw total in grey."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot(xlabel="epoch", ylabel="loss", yscale="log")
-    at = np.arange(1, len(losses) + 1) * settings.epochs / max(len(losses), 1)
-    total = np.array([each["loss"] for each in losses])
-    axes.plot(at, total, color="0.85", linewidth=0.6)
+    epochs = np.arange(1, len(losses) + 1) * settings.epochs / max(len(losses), 1)
+    total = np.array([step["loss"] for step in losses])
+    axes.plot(epochs, total, color="0.85", linewidth=0.6)
     for name in sorted(losses[0], key=lambda key: key != "loss"):
-        values = np.array([each.get(name, np.nan) for each in losses])
+        values = np.array([step.get(name, np.nan) for step in losses])
         emphasis = {"color": "black", "linewidth": 1.8} if name == "loss" else {"linewidth": 1.0}
-        axes.plot(at, _smooth(values), label=name, **emphasis)
+        axes.plot(epochs, _smooth(values), label=name, **emphasis)
     axes.set_title(
         f"{settings.detector} on {settings.use_case}, seed {settings.seed}, batches of {settings.batch_size}"
     )
@@ -35,7 +35,7 @@ def curve(losses: list[dict[str, float]], settings: Settings) -> bytes:
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """The mean of the last iterations, of fewer at the beginning."""
+    """The moving average over the last SMOOTH iterations; over fewer at the beginning."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     last = np.arange(1, len(values) + 1)
     first = np.maximum(last - SMOOTH, 0)

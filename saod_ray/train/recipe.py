@@ -1,4 +1,4 @@
-"""From a detector's config to what mmengine's runner is told."""
+"""From a detector's config to the arguments of mmengine's runner."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from saod_ray.detect.registry import class_counts
 from saod_ray.errors import SaodError
 from saod_ray.train import augment  # noqa: F401  (registers)
 from saod_ray.train.dataset import ManifestDataset, ReadImage  # noqa: F401  (registers)
-from saod_ray.train.settings import Settings
+from saod_ray.train.settings import TrainSettings
 
 
 def config_of(config: str, classes: int) -> Config:
-    """One of our configs by its name, or an mmdet config from a file."""
+    """A built-in config by its name, or an mmdet config from a file. Raises SaodError for a file that cannot be used."""
     if not config.endswith(".py"):
         return build_config(config, classes)
     if not Path(config).is_file():
         raise SaodError(f"There is no config {config}: give the path of an mmdet config, or a detector's name.")
     try:
-        found = Config.fromfile(config)
-        found.model, found.train_dataloader.dataset.pipeline, found.optim_wrapper, found.train_cfg.max_epochs  # noqa: B018
+        loaded = Config.fromfile(config)
+        loaded.model, loaded.train_dataloader.dataset.pipeline, loaded.optim_wrapper, loaded.train_cfg.max_epochs  # noqa: B018
     except Exception as error:  # the file is a program, which may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise SaodError(f"{config} is not an mmdet 3 config that can be trained ({reason}): mend it.") from None
-    if counts := set(class_counts(found.model)) - {classes}:
+        raise SaodError(f"{config} is not an mmdet 3 config that can be trained ({reason}): fix the file.") from error
+    if counts := set(class_counts(loaded.model)) - {classes}:
         raise SaodError(f"{config} is for {min(counts)} classes, not {classes}: set `num_classes` of its bbox_head.")
-    return found
+    return loaded
 
 
 def dataset_of(config: Config, records: list[dict[str, Any]], root: str, classes: tuple[str, ...]) -> ManifestDataset:
-    """The images with the config's own augmentation and its own opinion of which to leave out."""
-    asked = config.train_dataloader.dataset
-    pipeline = [{"type": "ReadImage"}, *(step for step in asked.pipeline if step.type != "LoadImageFromFile")]
+    """The images, with the config's augmentations and its filter of images."""
+    template = config.train_dataloader.dataset
+    pipeline = [{"type": "ReadImage"}, *(step for step in template.pipeline if step.type != "LoadImageFromFile")]
     return ManifestDataset(
         records,
         root,
         metainfo={"classes": classes},
-        filter_cfg=asked.get("filter_cfg"),
+        filter_cfg=template.get("filter_cfg"),
         pipeline=pipeline,
         lazy_init=False,
     )
 
 
-def runner_settings(settings: Settings, config: Config, dataset: ManifestDataset, work_dir: str) -> dict[str, Any]:
-    """Keyword arguments of mmengine's Runner: no files of its own, no talk; hooks of ours keep what matters."""
+def runner_settings(settings: TrainSettings, config: Config, dataset: ManifestDataset, work_dir: str) -> dict[str, Any]:
+    """Keyword arguments of mmengine's Runner. It writes no files and logs nothing: `CheckpointHook` does both."""
     model = config.model.copy()
     if config.get("batch_augments"):
         model.data_preprocessor.batch_augments = config.batch_augments
@@ -69,9 +69,9 @@ def runner_settings(settings: Settings, config: Config, dataset: ManifestDataset
             **config.optim_wrapper,
             "optimizer": {**config.optim_wrapper.optimizer, "lr": settings.learning_rate},
         },
-        "param_scheduler": stretched(config, settings.epochs),
+        "param_scheduler": stretch_schedule(config, settings.epochs),
         "default_hooks": {"logger": None, "checkpoint": None},
-        # alone, without the wrapper: it changes how gradients are rounded in the first iteration after a resume
+        # a single worker has no wrapper, which rounds gradients differently in the first iteration after a resume
         "launcher": "pytorch" if settings.workers > 1 else "none",
         "env_cfg": {"dist_cfg": {"backend": "nccl" if torch.cuda.is_available() else "gloo"}},
         "randomness": {"seed": settings.seed},
@@ -81,23 +81,23 @@ def runner_settings(settings: Settings, config: Config, dataset: ManifestDataset
     }
 
 
-def stretched(config: Config, epochs: int) -> list[dict[str, Any]]:
-    """The learning rate's course, for another number of epochs than the recipe's."""
+def stretch_schedule(config: Config, epochs: int) -> list[dict[str, Any]]:
+    """The config's learning rate schedule, stretched to a number of epochs."""
     factor = epochs / config.train_cfg.max_epochs
-    course = []
-    for each in config.param_scheduler:
-        changed = dict(each)
+    schedule = []
+    for scheduler in config.param_scheduler:
+        changed = dict(scheduler)
         if changed.get("by_epoch", True):
             for key in ("begin", "end", "T_max"):
                 if key in changed:
                     changed[key] = round(changed[key] * factor)
             if "milestones" in changed:
-                changed["milestones"] = [max(1, round(at * factor)) for at in changed["milestones"]]
-        course.append(changed)
-    return course
+                changed["milestones"] = [max(1, round(epoch * factor)) for epoch in changed["milestones"]]
+        schedule.append(changed)
+    return schedule
 
 
 def _wrapper() -> dict[str, Any]:
-    """Distributed data parallel on the device that Ray gave this worker."""
+    """The wrapper for distributed training, on the device that Ray assigned to this worker."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else None
     return {"type": "MMDistributedDataParallel", "device_ids": devices, "broadcast_buffers": False}

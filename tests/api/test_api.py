@@ -204,31 +204,33 @@ def test_objects_show_themselves(bench) -> None:
 
 
 def test_mistakes_are_answered_as_on_the_command_line(bench, store, tmp_path) -> None:
-    def said(action) -> str:
+    def refusal(action) -> str:
         with pytest.raises(saod.SaodError) as caught:
             action()
         return str(caught.value)
 
-    assert "is a file: give the folder of a store" in said(lambda: saod.open(store / "results.json"))
+    assert "is a file: give the folder of a store" in refusal(lambda: saod.open(store / "results.json"))
     assert saod_ray("score", store / "results.json").stderr.count("is a file: give the folder of a store") == 1
-    assert "There is no store at" in said(lambda: saod.open(tmp_path / "none"))
-    assert "3 is not a path" in said(lambda: saod.open(3))
-    assert "has no detector 'tyo' (did you mean 'toy'?)" in said(lambda: bench.matches("tyo", "id"))
-    assert "There are no results of 'tyo' (did you mean 'toy'?)" in said(lambda: bench.score()["tyo"])
-    assert "'id_c3' is not a split (did you mean 'id-c3'?)" in said(lambda: bench.images("toy", "id_c3"))
-    assert "ood has no objects to match" in said(lambda: bench.matches("toy", "ood"))
-    assert "filter its images by subset" in said(
+    assert "There is no store at" in refusal(lambda: saod.open(tmp_path / "none"))
+    assert "3 is not a path" in refusal(lambda: saod.open(3))
+    assert "has no detector 'tyo' (did you mean 'toy'?)" in refusal(lambda: bench.matches("tyo", "id"))
+    assert "There are no results of 'tyo' (did you mean 'toy'?)" in refusal(lambda: bench.score()["tyo"])
+    assert "'id_c3' is not a split (did you mean 'id-c3'?)" in refusal(lambda: bench.images("toy", "id_c3"))
+    assert "ood has no objects to match" in refusal(lambda: bench.matches("toy", "ood"))
+    assert "filter its images by subset" in refusal(
         lambda: bench.images("toy", f"ood/{bench._store.description.subsets[0]}")
     )
-    assert "'calibrater' is unknown (did you mean 'calibrator'?)" in said(lambda: bench.score(calibrater="none"))
-    assert "no reliability diagram" in said(lambda: bench.score().reliability("toy", "ood"))
-    assert "There is no use case 'shaeps' (did you mean 'shapes'?)" in said(lambda: saod.run(use_case="shaeps"))
-    assert "No such option" in said(lambda: saod.run(store=tmp_path / "s", sede=1))
+    assert "'calibrater' is unknown (did you mean 'calibrator'?)" in refusal(lambda: bench.score(calibrater="none"))
+    assert "no reliability diagram" in refusal(lambda: bench.score().reliability("toy", "ood"))
+    assert "There is no use case 'shaeps' (did you mean 'shapes'?)" in refusal(lambda: saod.run(use_case="shaeps"))
+    assert "`run` has no option 'sede' (did you mean 'seed'?)" in refusal(
+        lambda: saod.run(store=tmp_path / "s", sede=1)
+    )
     shutil.copytree(store, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "ledger" / "toy" / "id-c1")
     partial = saod.open(tmp_path / "copy")
-    assert "has no detections on id-c1: add them with `saod-ray import" in said(
+    assert "has no detections on id-c1: add them with `saod-ray import" in refusal(
         lambda: partial.detections("toy", "id-c1")
     )
-    assert "is incomplete" in said(partial.score)
+    assert "is incomplete" in refusal(partial.score)
     assert partial.score(partial=True).is_partial

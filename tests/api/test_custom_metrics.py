@@ -80,16 +80,16 @@ def test_values_are_those_of_the_sums(folder) -> None:
 
 
 def test_a_sum_over_images_has_an_interval_of_its_resamples(folder) -> None:
-    bench, many = saod.open(folder / "store"), 60
-    results = bench.score(metrics=[precision, recall], bootstrap=many, seed=4)
+    bench, count = saod.open(folder / "store"), 60
+    results = bench.score(metrics=[precision, recall], bootstrap=count, seed=4)
     intervals = results["d"].intervals
     assert set(intervals.metrics) == {"recall"} and intervals.daq is not None
     matches = bench.matches("d", "id").filter(pl.col("outcome") == "tp").collect()
     objects = bench.objects("id").filter(~pl.col("crowd")).collect()
     ids = np.sort(bench.images("d", "id").collect()["image_id"].to_numpy())
     values = []
-    for number in range(many):  # copies of images, really counted
-        times = dict(zip(ids.tolist(), draws(Bootstrap(many, 4), "id", number, len(ids)).tolist(), strict=True))
+    for number in range(count):  # copies of images, really counted
+        times = dict(zip(ids.tolist(), draws(Bootstrap(count, 4), "id", number, len(ids)).tolist(), strict=True))
         total = sum(times[image] for image in objects["image_id"])
         values.append(sum(times[image] for image in matches["image_id"]) / total)
     value = results["d"].metrics["recall"].id

@@ -354,7 +354,7 @@ def test_the_command_shows_what_there_is(columns, tmp_path) -> None:
     assert "missing  f-rcnn-short: gen/f-rcnn-short.safetensors, gen/f-rcnn-short.pth" in lines
     assert any(re.fullmatch(r"\s*atss\s+ATSS, ResNet-50\s+yes", line) for line in lines)
     assert any(re.fullmatch(r"\s*f-rcnn-large-dcn\s+ResNet-101.*\(variant\)\s+no", line) for line in lines)
-    assert f"next     put weights below {tmp_path}" in lines[-1]
+    assert f"next     put weights into {tmp_path}" in lines[-1]
 
 
 def test_the_command_without_arguments_shows_every_use_case_and_imports_no_torch(tmp_path) -> None:

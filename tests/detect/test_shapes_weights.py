@@ -18,7 +18,7 @@ from saod_ray.detect import registry
 from saod_ray.detect.checkpoints import read
 from saod_ray.score.ap import accuracy
 from saod_ray.score.matching import TP, greedy
-from saod_ray.train.accuracy import detected
+from saod_ray.train.accuracy import detect_manifest
 
 WEIGHTS = Path(saod_ray.detect.__file__).parent / "weights" / "shapes"
 KINDS = [entry.name for entry in registry.choose("shapes", "all")]
@@ -50,7 +50,7 @@ def test_the_weights_reach_what_was_written_of_them(name, val) -> None:
     root, classes, manifest = val
     (entry,) = registry.choose("shapes", name)
     detector = registry.build(entry, classes.names, Path("/nowhere"), threads=1)
-    split, objects = detected(detector, manifest, str(root))
+    split, objects = detect_manifest(detector, manifest, str(root))
     overall = accuracy(split, objects, zero_id_misses=False).overall
     written = json.loads((WEIGHTS / f"{name}.json").read_text())
     for figure, value in written["val"].items():

@@ -25,7 +25,7 @@ def nodes_with_gpus() -> int:
 
 def main(address: str, data: str, store: str) -> None:
     sizes = ResourceOptions(actors=(1, 2), gpus=1.0, batch_size=2, unit_images=2)
-    seen: list[int] = []
+    node_counts: list[int] = []
     with connected(address):
         before = nodes_with_gpus()
         work = job(Path(data), Path(store), {"a": {"seconds": 0.8}})
@@ -33,15 +33,15 @@ def main(address: str, data: str, store: str) -> None:
             work,
             sizes,
             options=PlanOptions(4),
-            on_receipt=lambda receipt: seen.append(nodes_with_gpus()),
+            on_receipt=lambda receipt: node_counts.append(nodes_with_gpus()),
             may_grow=True,
         )
         until = time.monotonic() + PATIENCE
         while nodes_with_gpus() and time.monotonic() < until:
             time.sleep(0.5)
         after = nodes_with_gpus()
-    images = sum(each.images for each in receipts)
-    print(json.dumps({"before": before, "during": seen, "after": after, "images": images}))
+    images = sum(receipt.images for receipt in receipts)
+    print(json.dumps({"before": before, "during": node_counts, "after": after, "images": images}))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,6 @@ def test_the_cluster_grows_for_a_run_and_shrinks_after_it(head, tmp_path_factory
     command = [sys.executable, str(here / "autoscaled.py"), address, tiny(tmp_path_factory), tmp_path / "store"]
     ran = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=2 * PATIENCE)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["before"] == 0 and told["after"] == 0 and told["images"] == 4 * 7
-    assert min(told["during"]) >= 1 and max(told["during"]) == 2
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["before"] == 0 and report["after"] == 0 and report["images"] == 4 * 7
+    assert min(report["during"]) >= 1 and max(report["during"]) == 2

@@ -29,45 +29,45 @@ def tally(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory, tally) -> list[str]:
+def command(tmp_path_factory, tally) -> list[str]:
     """What all runs are asked for, but for the store."""
     slow = {name: {**options, "tally": str(tally)} for name, options in SLOW.items()}
     data, detectors = tiny(tmp_path_factory), toml(tmp_path_factory.mktemp("detectors"), slow)
-    given = ["--data", data, "--detectors", detectors, "--unit-images", UNIT, "--actors", "1:1", "--group", 2, "--json"]
-    return [sys.executable, "-m", "saod_ray", "run", *map(str, given)]
+    options = f"--data {data} --detectors {detectors} --unit-images {UNIT} --actors 1:1 --group 2 --json".split()
+    return [sys.executable, "-m", "saod_ray", "run", *options]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(asked, tmp_path_factory) -> Path:
+def undisturbed(command, tmp_path_factory) -> Path:
     store = tmp_path_factory.mktemp("undisturbed") / "store"
-    assert finished(start(asked, store)) == 0
+    assert finished(start(command, store)) == 0
     return store
 
 
-def start(asked: list[str], store: Path, *more: str) -> subprocess.Popen[str]:
+def start(command: list[str], store: Path, *more: str) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([*asked, "--store", str(store), *more], **pipes)
+    return subprocess.Popen([*command, "--store", str(store), *more], **pipes)
 
 
 def finished(process: subprocess.Popen[str]) -> int:
-    _, said = process.communicate(timeout=PATIENCE)
-    assert "Traceback" not in said, said
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in errors, errors
     return process.returncode
 
 
 def same(store: Path, other: Path) -> bool:
-    results = [(each / "results.json").read_bytes() for each in (store, other)]
+    results = [(folder / "results.json").read_bytes() for folder in (store, other)]
     return files(store) == files(other) and results[0] == results[1]
 
 
 def pages(store: Path) -> dict[Path, int]:
-    found = {}
+    times = {}
     for path in (store / "ledger").rglob("*.json"):
         try:
-            found[path] = path.stat().st_mtime_ns
-        except FileNotFoundError:  # put together meanwhile
+            times[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:  # compacted meanwhile
             continue
-    return found
+    return times
 
 
 def wait_for(condition) -> None:
@@ -77,8 +77,8 @@ def wait_for(condition) -> None:
         time.sleep(0.02)
 
 
-def test_a_driver_that_is_killed(asked, undisturbed, tally, tmp_path) -> None:
-    """At random moments after its first shard, or while all is put together and scored; nothing committed is redone.
+def test_a_driver_that_is_killed(command, undisturbed, tally, tmp_path) -> None:
+    """At random moments after its first shard, or during compaction and scoring; nothing committed is redone.
 
     What is done again is at most the one unit that the one actor had in hand.
     """
@@ -90,14 +90,14 @@ def test_a_driver_that_is_killed(asked, undisturbed, tally, tmp_path) -> None:
     while killed < KILLS:
         assert rounds < 3 * KILLS
         rounds += 1
-        driver = start(asked, store)
+        driver = start(command, store)
         wait_for(lambda d=driver, c=committed: pages(store).keys() - c.keys() or d.poll() is not None)
         time.sleep(chance.uniform(0, 4))
         its_own = psutil.Process(driver.pid).children(recursive=True) if driver.poll() is None else []
         driver.send_signal(signal.SIGKILL)
         driver.communicate()
         killed += driver.returncode == -signal.SIGKILL
-        wait_for(lambda own=its_own: not any(each.is_running() for each in own))  # it leaves no process behind
+        wait_for(lambda own=its_own: not any(process.is_running() for process in own))  # it leaves no process behind
         now = pages(store)
         assert all(now.get(path, stamp) == stamp for path, stamp in committed.items())
         committed = now
@@ -105,7 +105,7 @@ def test_a_driver_that_is_killed(asked, undisturbed, tally, tmp_path) -> None:
             assert same(store, undisturbed)
             shutil.rmtree(store)
             committed, again = {}, again + redone(tally)
-    assert finished(start(asked, store)) == 0
+    assert finished(start(command, store)) == 0
     now = pages(store)
     assert all(now.get(path, stamp) == stamp for path, stamp in committed.items())
     assert same(store, undisturbed)
@@ -115,15 +115,15 @@ def test_a_driver_that_is_killed(asked, undisturbed, tally, tmp_path) -> None:
 
 
 def redone(tally: Path) -> int:
-    """How many images of a finished store were looked at more than once, all times counted; the tally begins anew."""
+    """How many images of a finished store were looked at more than once, all times counted; the tally is reset."""
     looked = len(tally.read_text().splitlines())
     tally.write_text("")
     return looked - len(SLOW) * PER_DETECTOR
 
 
-def test_two_drivers_at_once(asked, undisturbed, tmp_path) -> None:
+def test_two_drivers_at_once(command, undisturbed, tmp_path) -> None:
     """One cuts the work otherwise, so that some images are done twice; each is there once."""
     store = tmp_path / "store"
-    both = [start(asked, store), start(asked, store, "--unit-images", "4")]
-    assert [finished(each) for each in both] == [0, 0]
+    drivers = [start(command, store), start(command, store, "--unit-images", "4")]
+    assert [finished(driver) for driver in drivers] == [0, 0]
     assert same(store, undisturbed)

@@ -32,10 +32,10 @@ def cluster() -> Iterator[object]:
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    with connected(made.address):
-        yield made
-    made.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    with connected(cluster.address):
+        yield cluster
+    cluster.shutdown()
 
 
 def test_a_node_that_goes_with_actors_and_images(cluster, data, tmp_path) -> None:
@@ -55,7 +55,7 @@ def test_a_node_that_goes_with_actors_and_images(cluster, data, tmp_path) -> Non
         ResourceOptions(actors=(1, 1), batch_size=2, unit_images=4),
         on_receipt=replace,
     )
-    assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
+    assert sum(receipt.images for receipt in receipts) == 2 * PER_DETECTOR
     assert failed(tmp_path / "store", "a") == failed(tmp_path / "store", "b") == {}
     done(job(data, tmp_path / "again", detectors), ResourceOptions(actors=(1, 1), batch_size=2, unit_images=9))
     assert files(tmp_path / "store") == files(tmp_path / "again")
@@ -76,8 +76,8 @@ def test_pools_of_gpus(data, tmp_path) -> None:
         while ray.available_resources().get("GPU") != 2:
             assert time.monotonic() < until
             time.sleep(0.2)
-    assert sum(each.images for each in receipts) == 2 * 2 * 7
-    told = [json.loads(path.read_text()) for path in notes.iterdir()]
-    assert {each["device"] for each in told} == {"cuda"}
-    assert sorted(each["gpus"] for each in told if each["name"] == "slow") == ["0", "1"]
-    assert [each["gpus"] for each in told if each["name"] == "quick"] in (["0"], ["1"])
+    assert sum(receipt.images for receipt in receipts) == 2 * 2 * 7
+    notes_by_process = [json.loads(path.read_text()) for path in notes.iterdir()]
+    assert {note["device"] for note in notes_by_process} == {"cuda"}
+    assert sorted(note["gpus"] for note in notes_by_process if note["name"] == "slow") == ["0", "1"]
+    assert [note["gpus"] for note in notes_by_process if note["name"] == "quick"] in (["0"], ["1"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from saod_ray.data.prepare import PreparedImage
 from saod_ray.detect.detections import Detections
-from saod_ray.engine.plan import _runs
+from saod_ray.engine.plan import _ranges
 from saod_ray.engine.workers import make_rows
 from saod_ray.store import compaction, ledger
 from saod_ray.store.ledger import Origin, Page
@@ -26,11 +26,13 @@ LABELS = np.arange(3, dtype=np.int16)
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 9), st.integers(1, 20))
 def test_ranges_are_what_lacks_and_cross_no_boundary(lacking, length, large) -> None:
-    found = _runs(np.array(lacking, bool), length, large)
-    assert [k for start, stop in found for k in range(start, stop)] == [k for k, each in enumerate(lacking) if each]
-    for start, stop in found:
+    ranges = _ranges(np.array(lacking, bool), length, large)
+    assert [k for start, stop in ranges for k in range(start, stop)] == [
+        k for k, is_missing in enumerate(lacking) if is_missing
+    ]
+    for start, stop in ranges:
         assert start < stop and start // length == (stop - 1) // length and start // large == (stop - 1) // large
-    joins = [b for (_, b), (c, _) in pairwise(found) if b == c]
+    joins = [b for (_, b), (c, _) in pairwise(ranges) if b == c]
     assert all(at % length == 0 or at % large == 0 for at in joins)  # no cut without a reason
 
 
@@ -44,16 +46,16 @@ def test_a_page_within_another_is_superseded(ranges) -> None:
     within = [
         unit for unit in pages if any(other != unit and other[0] <= unit[0] and unit[1] <= other[1] for other in pages)
     ]
-    assert {each.unit for each in superseded(list(pages.values()))} == {pages[unit].unit for unit in within}
+    assert {page.unit for page in superseded(list(pages.values()))} == {pages[unit].unit for unit in within}
 
 
 def key(unit: Unit) -> str:
     return f"{unit.start:016x}{unit.stop:016x}"
 
 
-def made(seed: int, start: int, stop: int) -> Rows:
+def make_unit_rows(seed: int, start: int, stop: int) -> Rows:
     """A unit's rows, as an actor makes them; some images fail, some are empty, some detectors forget their columns."""
-    pictures, found, errors = [], [], []
+    pictures, outcomes, errors = [], [], []
     kind = seed % 3
     for k in range(start, stop):
         rng = np.random.default_rng([seed, k])
@@ -67,13 +69,13 @@ def made(seed: int, start: int, stop: int) -> Rows:
             entropy=entropy if has else None,
         )
         pictures.append(PreparedImage(100 + k, None, "fog", None))
-        found.append(None if fails else detections)
+        outcomes.append(None if fails else detections)
         errors.append("no luck" if fails else None)
-    return make_rows(pictures, found, errors, LABELS)
+    return make_rows(pictures, outcomes, errors, LABELS)
 
 
 def commit(store: Store, seed: int, unit: Unit) -> None:
-    shard = store.write_shard("d", unit.split, key(unit), made(seed, unit.start, unit.stop))
+    shard = store.write_shard("d", unit.split, key(unit), make_unit_rows(seed, unit.start, unit.stop))
     origin = Origin(RUN, "f", key(unit))
     ledger.write_page(store.folder, Page(detector="d", split=unit.split, unit=unit.name, origin=origin, shards=[shard]))
 
@@ -82,8 +84,8 @@ def compacted(seed: int, images: int, cuts: list[set[int]]) -> dict[str, bytes]:
     """The files of a store that runs with different cuts wrote to."""
     with tempfile.TemporaryDirectory() as place:
         store = Store(place)
-        for each in cuts:
-            ends = sorted({0, images, *(cut for cut in each if cut < images)})
+        for boundaries in cuts:
+            ends = sorted({0, images, *(cut for cut in boundaries if cut < images)})
             for start, stop in pairwise(ends):
                 commit(store, seed, Unit("id", start, stop))
         (Path(place) / "detections" / "d" / "id" / "orphan.parquet").write_bytes(b"of a killed run")
@@ -101,7 +103,7 @@ def test_large_shards_do_not_depend_on_the_cuts(seed, images, cuts) -> None:
         patch.setattr(compaction, "IMAGES", 8)
         boundaries = {8, 16}
         expected = compacted(seed, images, [boundaries])
-        assert compacted(seed, images, [boundaries | each for each in cuts]) == expected
+        assert compacted(seed, images, [boundaries | extra for extra in cuts]) == expected
         assert len(expected) == 2 * len(range(0, images, 8))
 
 
@@ -111,7 +113,7 @@ def test_gaps_are_left_and_pages_of_other_work_do_not_count(tmp_path) -> None:
         commit(store, 1, Unit("id", start, stop))
     assert compaction.compact(store, "d", "id", 5, "f", key) == 0
     assert len(store.shards("d", "id")) == 2
-    shard = store.write_shard("d", "id", "f" * 32, made(1, 2, 3))
+    shard = store.write_shard("d", "id", "f" * 32, make_unit_rows(1, 2, 3))
     other = Page(detector="d", split="id", unit=Unit("id", 2, 3).name, origin=Origin(RUN, "f", "x"), shards=[shard])
     ledger.write_page(store.folder, other)
     assert compaction.compact(store, "d", "id", 5, "f", key) == 0

@@ -34,11 +34,11 @@ def store(tmp_path) -> Path:
 
 def test_nothing_is_left_to_do(store, tmp_path) -> None:
     shutil.copytree(store, tmp_path / "other")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     opened = Store.open(str(store))
-    score_ahead(Benchmark(opened, ScoreSettings()), ["toy"], lambda done, total: told.append((done, total)))
+    score_ahead(Benchmark(opened, ScoreSettings()), ["toy"], lambda done, total: reported.append((done, total)))
     shards = sum(len(opened.shards("toy", split)) for split in opened.splits)
-    assert shards > 2 * len(opened.splits) and told == [(k + 1, shards + 1) for k in range(shards + 1)]
+    assert shards > 2 * len(opened.splits) and reported == [(k + 1, shards + 1) for k in range(shards + 1)]
     shutil.rmtree(store / "detections")  # so that nothing can be computed from them
     assert scored(store) == scored(tmp_path / "other")
 

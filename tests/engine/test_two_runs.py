@@ -81,20 +81,20 @@ def test_nothing_is_taken_away_for_a_detector_that_cannot_be_built(data, tmp_pat
 
 
 def test_two_versions_of_a_detector_at_once_are_refused(data, tmp_path) -> None:
-    mine, theirs = (job(data, tmp_path / "store", {"a": {"shift": shift}}) for shift in (0.0, 50.0))
-    plans = [work.plan(ONE.unit_images) for work in (mine, theirs)]
-    for work, made, is_theirs in zip((mine, theirs), plans, (False, True), strict=True):
-        made.units = [each for each in made.units if each.unit.split.startswith("id-c") == is_theirs]
-        detect(work, ONE, made)
+    first, second = (job(data, tmp_path / "store", {"a": {"shift": shift}}) for shift in (0.0, 50.0))
+    plans = [work.plan(ONE.unit_images) for work in (first, second)]
+    for work, plan, is_second in zip((first, second), plans, (False, True), strict=True):
+        plan.units = [planned for planned in plan.units if planned.unit.split.startswith("id-c") == is_second]
+        detect(work, ONE, plan)
         work.compact()
     with pytest.raises(SaodError, match="with other weights or another --seed, wrote detections of 'a' on id-c1"):
-        mine.refuse_mixture()
+        first.refuse_mixture()
     with pytest.raises(SaodError, match=r"'a' in .* has detections of 2 versions"):
-        Benchmark(mine.store, ScoreSettings()).score(["a"])
+        Benchmark(first.store, ScoreSettings()).score(["a"])
     with pytest.raises(SaodError, match="give --replace"):
-        mine.plan(ONE.unit_images)
-    done(mine, ONE, PlanOptions(replace=True))
-    mine.refuse_mixture()
+        first.plan(ONE.unit_images)
+    done(first, ONE, PlanOptions(replace=True))
+    first.refuse_mixture()
     done(job(data, tmp_path / "plain", {"a": {"shift": 0.0}}), ONE)
     assert files(tmp_path / "store") == files(tmp_path / "plain")
 
@@ -120,8 +120,8 @@ def test_overlapping_limits_are_put_together(data, tmp_path) -> None:
     works = [job(data, tmp_path / "store", {"a": {}}) for _ in range(2)]
     sizes = [ONE._replace(unit_images=size) for size in (3, 2)]
     plans = [work.plan(size.unit_images, PlanOptions(5)) for work, size in zip(works, sizes, strict=True)]
-    for work, made, size in zip(works, plans, sizes, strict=True):
-        detect(work, size, made)
+    for work, plan, size in zip(works, plans, sizes, strict=True):
+        detect(work, size, plan)
     for work in works:
         work.compact()
     opened = Store.open(str(tmp_path / "store"))
@@ -145,7 +145,7 @@ def test_failed_images_are_tried_again_whatever_became_of_the_compaction(
     assert work.plan(ONE.unit_images).failed == {"a": 4}
     assert work.failed_images() == 4  # id and its three severities
     receipts = done(work, ONE, PlanOptions(retry_failed=True))
-    assert {each.unit.split for each in receipts} == {"id", "id-c1", "id-c3", "id-c5"}
+    assert {receipt.unit.split for receipt in receipts} == {"id", "id-c1", "id-c3", "id-c5"}
     assert work.failed_images() == 0 and failed(tmp_path / "store", "a") == {}
     done(job(data, tmp_path / "plain", {"a": {}}), ONE)
     assert files(tmp_path / "store") == files(tmp_path / "plain")
@@ -181,8 +181,8 @@ def test_repairs_name_the_files_that_were_typed(data, tmp_path) -> None:
     work = job(data, tmp_path / "store", {"a": {}})
     assert work.store.run_command("a", "val").startswith("saod-ray run --use-case shapes --detectors a --store ")
     done(work, ONE)
-    typed = {"a": ["my case.toml", "my/detectors.toml"]}
-    (tmp_path / "store" / "run.json").write_text(json.dumps({"typed": typed}))
+    command_args = {"a": ["my case.toml", "my/detectors.toml"]}
+    (tmp_path / "store" / "run.json").write_text(json.dumps({"typed": command_args}))
     command = work.store.run_command("a", "val-c3")
     assert command.startswith("saod-ray run --use-case 'my case.toml' --detectors my/detectors.toml --store ")
     assert command.endswith(" --with-val-shift")
@@ -197,5 +197,5 @@ def test_actors_with_gpus_leave_cores_to_decode_on(data, tmp_path) -> None:
     resources = ResourceOptions(actors=(2, 2), gpus=0.5, batch_size=2, unit_images=2)
     receipts = []
     statistics = detect(work, resources, on_receipt=receipts.append)
-    assert sum(each.images for each in receipts) == 2 * PER_DETECTOR
+    assert sum(receipt.images for receipt in receipts) == 2 * PER_DETECTOR
     assert statistics.actors == {"a,b": {"started": 2, "lost": 0}}

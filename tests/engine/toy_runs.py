@@ -43,7 +43,7 @@ def own_copy(data: Path, place: Path) -> Path:
 
 
 def toml(folder: Path, detectors: dict[str, dict[str, Any]]) -> Path:
-    """A file of toy detectors by name, with their options; the class lies beside it."""
+    """A file of toy detectors by name, with their options; the class is next to it."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(__file__).parent / "toys.py", folder / "toys.py")
     tables = [
@@ -115,8 +115,8 @@ def stamps(store: Path) -> dict[str, int]:
 
 def scored(store: Path) -> bytes:
     benchmark = Benchmark(Store.open(str(store)), ScoreSettings(), False)
-    found = benchmark.score(benchmark.store.detectors(), lambda done, total: None)
-    return encode_json(results(benchmark.store, ScoreSettings(), found, False))
+    scores = benchmark.score(benchmark.store.detectors(), lambda done, total: None)
+    return encode_json(results(benchmark.store, ScoreSettings(), scores, False))
 
 
 def contents(data: Path, folder: str) -> list[int]:
@@ -127,10 +127,10 @@ def contents(data: Path, folder: str) -> list[int]:
 def failed(store: Path, detector: str) -> dict[tuple[str, int], str]:
     """(split, image id) → why, of all failed images."""
     opened = Store.open(str(store))
-    found = {}
+    errors = {}
     for split in opened.splits:
         for shard in opened.shards(detector, split):
             rows = opened.read_shard(detector, split, shard)
-            each = zip(rows.image_id.tolist(), rows.error, strict=True)
-            found |= {(split, image_id): error for image_id, error in each if error is not None}
-    return found
+            errors_by_image = zip(rows.image_id.tolist(), rows.error, strict=True)
+            errors |= {(split, image_id): error for image_id, error in errors_by_image if error is not None}
+    return errors

@@ -42,8 +42,8 @@ class Toy:
         self._raises, self._exits, self._hangs, self._wrong = raises, exits, hangs, wrong
         self._poisons, self._poisoned = poisons, False
         if notes:
-            told = {"name": spec.name, "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
-            (Path(notes) / f"{os.getpid()}.json").write_text(json.dumps(told))
+            note = {"name": spec.name, "device": device, "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
+            (Path(notes) / f"{os.getpid()}.json").write_text(json.dumps(note))
         if built == "raises":
             raise RuntimeError("no such model")
         if built == "exits":
@@ -67,9 +67,9 @@ class Toy:
             raise RuntimeError("CUDA error: device-side assert triggered")
         if name in self._hangs:
             time.sleep(3600)
-        return self._found(image, name)
+        return self._detect_one(image, name)
 
-    def _found(self, image: np.ndarray, name: int) -> Detections:
+    def _detect_one(self, image: np.ndarray, name: int) -> Detections:
         rng = np.random.default_rng(name)
         count = name % 4
         height, width = image.shape[:2]

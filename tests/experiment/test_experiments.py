@@ -18,7 +18,7 @@ from conftest import saod_ray
 from experiment_stores import two_detectors, with_columns
 
 from saod_ray.config import ScoreSettings, UseCase
-from saod_ray.engine.plan import Inputs, PlanOptions, make_plan
+from saod_ray.engine.plan import PlanOptions, ShardInputs, make_plan
 from saod_ray.errors import SaodError
 from saod_ray.experiment import NAMES, all_experiments, find, paper
 from saod_ray.experiment.context import ExperimentContext
@@ -297,10 +297,12 @@ def test_a_run_plans_corrupted_copies_of_val_where_asked(folder, tmp_path) -> No
 
     store = Store.open_or_create(str(tmp_path / "empty"), UseCase.load(folder / "use-case.toml"))
     spec = DetectorSpec(name="a", classes=tuple(store.description.classes), fingerprint="f")
-    plain, more = (make_plan(Inputs(store, 0), [spec], options=PlanOptions(val_shift=flag)) for flag in (False, True))
+    plain, more = (
+        make_plan(ShardInputs(store, 0), [spec], options=PlanOptions(val_shift=flag)) for flag in (False, True)
+    )
     added = [planned.unit for planned in more.units if planned not in plain.units]
     assert [(unit.split, unit.severity) for unit in added] == [("val-c1", 1), ("val-c3", 3), ("val-c5", 5)]
-    keys = {Inputs(store, seed).key("f", unit) for unit in added for seed in (0, 1)}
+    keys = {ShardInputs(store, seed).key("f", unit) for unit in added for seed in (0, 1)}
     assert len(keys) == 6  # the draw's seed is in them
 
 

@@ -37,16 +37,21 @@ def verdict(rows: list[Row], file: Row) -> Row:
     valued = [row | {"value": value(row, settings["uncertainty"], file["ranges"])} for row in rows]
     u = reference.image_uncertainty(valued, "value", settings["aggregate"])
     accepted = reference.accepted(u, bool(rows), file["image_threshold"], settings["conventions"])
-    said = []
+    detections_out = []
     for row in rows if accepted else []:
         name = file["classes"][row["label"]]
         limit = file["detection_thresholds"][name]
         if limit is not None and row["score"] >= limit:
-            said.append(
+            detections_out.append(
                 {"class": name, "score": calibrated(row["score"], file["calibrators"][name]), "box": row["box"]}
             )
-    shown = None if u == reference.NO_DETECTION else u
-    return {"accepted": accepted, "uncertainty": shown, "threshold": file["image_threshold"], "detections": said}
+    uncertainty = None if u == reference.NO_DETECTION else u
+    return {
+        "accepted": accepted,
+        "uncertainty": uncertainty,
+        "threshold": file["image_threshold"],
+        "detections": detections_out,
+    }
 
 
 def value(row: Row, kind: str, ranges: Any) -> float:
@@ -58,15 +63,15 @@ def value(row: Row, kind: str, ranges: Any) -> float:
         return math.fsum(row["variance"])
     if kind in ("entropy", "ds", "avg-entropy", "max-class-entropy"):
         return row[kind.replace("-", "_")]
-    gaussian = 2 + 2 * math.log(2 * math.pi) + sum(math.log(each) for each in row["variance"]) / 2
+    gaussian = 2 + 2 * math.log(2 * math.pi) + sum(math.log(variance) for variance in row["variance"]) / 2
     if kind == "gaussian-entropy":
         return gaussian
     if kind == "joint-entropy":
         return row["entropy"] + gaussian
     if kind == "joint-entropy-balanced":
         return 4 * row["entropy"] + gaussian
-    (low, high), (least, most) = ranges
-    return (row["entropy"] - low) / (high - low) + (gaussian - least) / (most - least)
+    (low, high), (gaussian_low, gaussian_high) = ranges
+    return (row["entropy"] - low) / (high - low) + (gaussian - gaussian_low) / (gaussian_high - gaussian_low)
 
 
 def calibrated(score: float, function: Row | None) -> float:
@@ -96,13 +101,13 @@ def interpolated(score: float, function: Row) -> float:
     return (y[k + 1] - y[k]) / (x[k + 1] - x[k]) * (score - x[k]) + y[k]
 
 
-def same(found: Row, wanted: Row, exact: bool) -> None:
+def same(actual: Row, expected_verdict: Row, exact: bool) -> None:
     """Verdicts and boxes are equal; numbers to the last bit where `exact`, else within what rounding leaves open."""
     near = (lambda a, b: a == b) if exact else (lambda a, b: math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12))
-    assert found["accepted"] == wanted["accepted"] and found["threshold"] == wanted["threshold"]
-    assert (found["uncertainty"] is None) == (wanted["uncertainty"] is None)
-    assert found["uncertainty"] is None or near(found["uncertainty"], wanted["uncertainty"])
-    mine, theirs = found["detections"], wanted["detections"]
-    assert [(d["class"], d["box"]) for d in mine] == [(d["class"], d["box"]) for d in theirs]
-    for a, b in zip(mine, theirs, strict=True):
+    assert actual["accepted"] == expected_verdict["accepted"] and actual["threshold"] == expected_verdict["threshold"]
+    assert (actual["uncertainty"] is None) == (expected_verdict["uncertainty"] is None)
+    assert actual["uncertainty"] is None or near(actual["uncertainty"], expected_verdict["uncertainty"])
+    actual_detections, expected_detections = actual["detections"], expected_verdict["detections"]
+    assert [(d["class"], d["box"]) for d in actual_detections] == [(d["class"], d["box"]) for d in expected_detections]
+    for a, b in zip(actual_detections, expected_detections, strict=True):
         assert np.isnan(b["score"]) if a["score"] is None else near(a["score"], b["score"])

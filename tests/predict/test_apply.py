@@ -32,11 +32,11 @@ def store(tmp_path_factory) -> Store:
     """Detections as a run writes them: float32, every uncertainty, two ranges of images a split."""
     folder = tmp_path_factory.mktemp("apply")
     data = random_use_case(folder, 5, CLASSES, images=24)
-    made = Store.open_or_create(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
+    store = Store.open_or_create(str(folder / "store"), UseCase.load(folder / "use-case.toml"))
     rng = np.random.default_rng(0)
     for split in SPLITS:
-        write(made, split, data["objects"][SplitName(split).source], rng)
-    return made
+        write(store, split, data["objects"][SplitName(split).source], rng)
+    return store
 
 
 def write(
@@ -89,14 +89,14 @@ def agree(store: Store, **wishes: object) -> None:
     benchmark = Benchmark(store, aware.settings)
     offline = evaluate_split(store, "d", "id", benchmark.objects["id"], aware)
     ids = benchmark.objects["id"].image_ids[offline.calibrated.images].tolist()
-    slow, given = detections(store, "d", "id"), images_of(store, "id")
+    slow, detections_by_image = detections(store, "d", "id"), images_of(store, "id")
     for k, image in enumerate(ids):
-        found = aware.apply(given[image])
+        applied = aware.apply(detections_by_image[image])
         here = slice(offline.calibrated.offsets[k], offline.calibrated.offsets[k + 1])
-        assert (found.accepted, found.uncertainty) == (offline.accepted[k], offline.uncertainty[k])
-        assert found.detections.score.tobytes() == offline.calibrated.score[here].tobytes()
-        assert found.detections.label.tolist() == offline.calibrated.label[here].tolist()
-        same(found.to_json(), verdict(slow[image], file), exact)
+        assert (applied.accepted, applied.uncertainty) == (offline.accepted[k], offline.uncertainty[k])
+        assert applied.detections.score.tobytes() == offline.calibrated.score[here].tobytes()
+        assert applied.detections.label.tolist() == offline.calibrated.label[here].tolist()
+        same(applied.to_json(), verdict(slow[image], file), exact)
 
 
 @pytest.mark.parametrize("kind", UNCERTAINTIES)
@@ -113,38 +113,40 @@ def test_every_calibrator_is_that_of_scoring(store, calibrator, conventions) -> 
 
 def test_the_fixture_has_something_to_say(store) -> None:
     aware = SelfAware.fit(store.uri, "d", image_threshold="tpr-0.95")
-    found = [aware.apply(each) for each in images_of(store, "id").values()]
-    assert {each.accepted for each in found} == {True, False}
-    assert sum(len(each.detections.score) for each in found) > 20
-    assert all(not len(each.detections.score) for each in found if not each.accepted)
-    assert any(each.to_json()["uncertainty"] is None for each in found)
+    verdicts = [aware.apply(image_detections) for image_detections in images_of(store, "id").values()]
+    assert {result.accepted for result in verdicts} == {True, False}
+    assert sum(len(result.detections.score) for result in verdicts) > 20
+    assert all(not len(result.detections.score) for result in verdicts if not result.accepted)
+    assert any(result.to_json()["uncertainty"] is None for result in verdicts)
 
 
 @pytest.mark.parametrize("conventions", CONVENTIONS)
 def test_at_the_threshold_itself_the_conventions_differ(store, conventions) -> None:
-    given = next(each for each in images_of(store, "id").values() if len(each.score))
-    u = SelfAware.fit(store.uri, "d").uncertainty(given)
+    image_detections = next(candidate for candidate in images_of(store, "id").values() if len(candidate.score))
+    u = SelfAware.fit(store.uri, "d").uncertainty(image_detections)
     aware = SelfAware.fit(store.uri, "d", image_threshold=repr(u), conventions=conventions)
-    assert aware.apply(given).accepted == (conventions == "paper")
+    assert aware.apply(image_detections).accepted == (conventions == "paper")
 
 
 def test_labels_are_translated_from_the_detectors_classes(store) -> None:
     aware = SelfAware.fit(store.uri, "d", image_threshold="9")
     names = aware.identity.classes
-    for given in images_of(store, "id").values():
-        turned = Detections(**(vars(given) | {"label": (CLASSES - 1 - given.label).astype(np.int16)}))
-        assert aware.apply(turned, names[::-1]).to_json() == aware.apply(given).to_json()
+    for image_detections in images_of(store, "id").values():
+        turned = Detections(
+            **(vars(image_detections) | {"label": (CLASSES - 1 - image_detections.label).astype(np.int16)})
+        )
+        assert aware.apply(turned, names[::-1]).to_json() == aware.apply(image_detections).to_json()
     with pytest.raises(SaodError, match="classes of these detections differ"):
-        aware.apply(given, [*names[:-1], "another"])
+        aware.apply(image_detections, [*names[:-1], "another"])
     with pytest.raises(SaodError, match="not below 4"):
         aware.apply(Detections(np.array([7]), np.zeros((1, 4)), np.ones(1)))
 
 
 def test_how_arrays_lie_in_memory_does_not_matter(store) -> None:
     aware = SelfAware.fit(store.uri, "d", uncertainty="trace", aggregate="sum")
-    for given in images_of(store, "id").values():
-        other = Detections(**(vars(given) | {"variance": np.asfortranarray(given.variance)}))
-        assert aware.uncertainty(other) == aware.uncertainty(given)
+    for image_detections in images_of(store, "id").values():
+        other = Detections(**(vars(image_detections) | {"variance": np.asfortranarray(image_detections.variance)}))
+        assert aware.uncertainty(other) == aware.uncertainty(image_detections)
 
 
 # files ------------------------------------------------------------------------------------------------------------
@@ -158,12 +160,12 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
     assert (tmp_path / "new" / "d.json").read_bytes() == encode_json(scored)
     again = SelfAware.load(str(tmp_path / "new" / "d.json"))
     assert again.to_file() == scored
-    for given in images_of(store, "id").values():
-        assert again.apply(given).to_json() == aware.apply(given).to_json()
+    for image_detections in images_of(store, "id").values():
+        assert again.apply(image_detections).to_json() == aware.apply(image_detections).to_json()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"format": 4}, "it has format 4, and this version reads format 3"),
         ({"format": None}, "format"),
@@ -191,10 +193,10 @@ def test_saved_is_what_score_writes_and_loads_again(store, tmp_path) -> None:
         ),
     ],
 )
-def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, said) -> None:
+def test_other_files_are_refused_with_what_is_wrong(store, tmp_path, change, message) -> None:
     value = SelfAware.fit(store.uri, "d").to_json() | change
     (tmp_path / "d.json").write_bytes(encode_json(sealed(value)))
-    with pytest.raises(SaodError, match=said) as refusal:
+    with pytest.raises(SaodError, match=message) as refusal:
         SelfAware.load(tmp_path / "d.json")
     assert "\n" not in str(refusal.value) and str(tmp_path / "d.json") in str(refusal.value)
 
@@ -230,7 +232,7 @@ def test_a_missing_key_is_named(store, key) -> None:
         SelfAware.from_json(value)
 
 
-# whose it is ------------------------------------------------------------------------------------------------------
+# identity ---------------------------------------------------------------------------------------------------------
 
 
 def spec(fingerprint: str) -> DetectorSpec:
@@ -264,7 +266,7 @@ def test_two_versions_of_a_detector_are_none_and_new_shards_are_new_results(stor
     shard = other.write_shard("d", "val", "a" * 32, rows)
 
     def written(kind: str, mark: str) -> None:
-        origin = Origin(kind, mark, "anew")
+        origin = Origin(kind, mark, "again")
         ledger.write_page(other.folder, Page(detector="d", split="val", unit=page.unit, origin=origin, shards=[shard]))
 
     for kind, origin in (("run", "run"), ("coco", "mixed")):

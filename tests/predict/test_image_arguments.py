@@ -13,9 +13,9 @@ from PIL import Image
 
 from saod_ray.detect.detections import Detections
 from saod_ray.errors import SaodError
-from saod_ray.predict.bodies import RefusedError, image_of, pixels_of
-from saod_ray.predict.drawing import drawn, picture_name
-from saod_ray.predict.files import meant
+from saod_ray.predict.bodies import RefusedError, decode_pixels, extract_image
+from saod_ray.predict.drawing import draw_verdict, picture_name
+from saod_ray.predict.files import resolve_inputs
 from saod_ray.score.verdicts import Verdict
 
 
@@ -30,23 +30,23 @@ def place(tmp_path, monkeypatch):
 
 
 def test_files_folders_and_patterns_in_their_order_and_once(place) -> None:
-    assert meant(["b.JPG", "a.png", "./a.png", str(place / "a.png")], ()) == ["b.JPG", "a.png"]
-    assert meant(["sub"], ()) == ["sub/c.webp", "sub/deep/d.png"]
-    assert meant(["**/*.png"], ()) == ["a.png", "odd[1].png", "sub/deep/d.png"]
-    assert meant(["odd[1].png"], ()) == ["odd[1].png"]  # a file that is called like a pattern
-    assert meant(["notes.txt", "gone.png"], ()) == ["notes.txt", "gone.png"]  # failed images, later
+    assert resolve_inputs(["b.JPG", "a.png", "./a.png", str(place / "a.png")], ()) == ["b.JPG", "a.png"]
+    assert resolve_inputs(["sub"], ()) == ["sub/c.webp", "sub/deep/d.png"]
+    assert resolve_inputs(["**/*.png"], ()) == ["a.png", "odd[1].png", "sub/deep/d.png"]
+    assert resolve_inputs(["odd[1].png"], ()) == ["odd[1].png"]  # a file that is called like a pattern
+    assert resolve_inputs(["notes.txt", "gone.png"], ()) == ["notes.txt", "gone.png"]  # failed images, later
 
 
 def test_a_list_on_stdin(place) -> None:
-    assert meant(["a.png", "-"], ["b.JPG\n", "\n", "a.png\r\n", "sub\n", "*.png\n"]) == [
+    assert resolve_inputs(["a.png", "-"], ["b.JPG\n", "\n", "a.png\r\n", "sub\n", "*.png\n"]) == [
         "a.png", "b.JPG", "sub/c.webp", "sub/deep/d.png", "*.png",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("words", "said"), [([], "no image"), (["empty"], "no image"), (["*.gif"], "No file"), (["-"], "no image")])  # fmt: skip
-def test_nothing_meant_is_a_mistake(place, words, said) -> None:
-    with pytest.raises(SaodError, match=said):
-        meant(words, ())
+@pytest.mark.parametrize(("words", "message"), [([], "no image"), (["empty"], "no image"), (["*.gif"], "No file"), (["-"], "no image")])  # fmt: skip
+def test_nothing_meant_is_a_mistake(place, words, message) -> None:
+    with pytest.raises(SaodError, match=message):
+        resolve_inputs(words, ())
 
 
 def test_names_of_pictures_are_plain_and_never_shared() -> None:
@@ -58,8 +58,8 @@ def test_names_of_pictures_are_plain_and_never_shared() -> None:
 
 
 def verdict(box: list[float], accepted: bool = True) -> Verdict:
-    found = Detections(np.array([1], np.int16), np.array([box], np.float32), np.array([0.5]))
-    return Verdict(accepted, 0.25, 0.5, found, ("ball", "star"))
+    detections = Detections(np.array([1], np.int16), np.array([box], np.float32), np.array([0.5]))
+    return Verdict(accepted, 0.25, 0.5, detections, ("ball", "star"))
 
 
 @pytest.mark.parametrize("shape", [(40, 60, 3), (3, 900, 3), (2000, 2400, 3), (1, 1, 3)])
@@ -67,7 +67,7 @@ def test_a_picture_shows_the_box_where_it_is(shape) -> None:
     pixels = np.full(shape, 128, np.uint8)
     height, width = shape[:2]
     inside = [0.4 * width, 0.4 * height, 0.8 * width, 0.8 * height]
-    with_box = np.asarray(Image.open(io.BytesIO(drawn(pixels, verdict(inside)))))
+    with_box = np.asarray(Image.open(io.BytesIO(draw_verdict(pixels, verdict(inside)))))
     assert 480 <= max(with_box.shape[:2]) <= 1600 + 24
     if min(shape[:2]) > 30:
         scale = min(max(height, width, 480), 1600) / max(height, width)
@@ -79,7 +79,7 @@ def test_a_picture_shows_the_box_where_it_is(shape) -> None:
 
 def test_a_box_that_is_turned_over_or_outside_is_no_error() -> None:
     for box in ([50.0, 50.0, 10.0, 10.0], [-30.0, -30.0, 900.0, 900.0]):
-        assert drawn(np.zeros((40, 60, 3), np.uint8), verdict(box))
+        assert draw_verdict(np.zeros((40, 60, 3), np.uint8), verdict(box))
 
 
 # requests ---------------------------------------------------------------------------------------------------------
@@ -97,15 +97,15 @@ def test_the_file_of_a_form_is_found_to_the_last_byte() -> None:
         "multipart/form-data; boundary=XX", 'Multipart/Form-Data; charset=utf-8; boundary="XX"',
         "multipart/form-data; boundary=XX ; charset=utf-8", "multipart/form-data;boundary=XX;charset=utf-8",
     ):  # fmt: skip
-        assert image_of(kind, form(text, (head, content))) == content
+        assert extract_image(kind, form(text, (head, content))) == content
     spaced = form((head, content)).replace(b"--XX", b"--X; X")
-    assert image_of('multipart/form-data; boundary="X; X"', spaced) == content
+    assert extract_image('multipart/form-data; boundary="X; X"', spaced) == content
     for disposition in (b'form-data; name="filename="', b"form-data; name=note"):
         other = (b"Content-Disposition: " + disposition, b"hello")
-        assert image_of("multipart/form-data; boundary=XX", form(other, (head, content))) == content
+        assert extract_image("multipart/form-data; boundary=XX", form(other, (head, content))) == content
     for body in (form(text), form((head, b"1"), (head, b"2")), b"", b"nonsense"):
         with pytest.raises(RefusedError) as refusal:
-            image_of("multipart/form-data; boundary=XX", body)
+            extract_image("multipart/form-data; boundary=XX", body)
         assert refusal.value.status == 400
 
 
@@ -115,7 +115,7 @@ def test_the_file_of_a_form_is_found_to_the_last_byte() -> None:
 ])  # fmt: skip
 def test_other_requests_are_refused(kind, body, status) -> None:
     with pytest.raises(RefusedError) as refusal:
-        image_of(kind, body)
+        extract_image(kind, body)
     assert refusal.value.status == status
 
 
@@ -128,19 +128,19 @@ def test_the_limit_of_pixels_is_ours_alone(monkeypatch) -> None:
     gif = io.BytesIO()
     Image.new("RGB", (20, 30)).save(gif, "GIF")
     for data in (png(30, 20), gif.getvalue()):
-        assert pixels_of(data, 600).shape == (30, 20, 3)
+        assert decode_pixels(data, 600).shape == (30, 20, 3)
     assert Image.MAX_IMAGE_PIXELS == 100  # what others may read stays as it was
 
 
 def test_pixels_are_counted_before_they_are_made() -> None:
-    assert pixels_of(png(30, 20), 600).shape == (30, 20, 3)
+    assert decode_pixels(png(30, 20), 600).shape == (30, 20, 3)
     huge = bytearray(png(1, 1))
     huge[16:24] = (60000).to_bytes(4, "big") * 2  # a header that promises 10 GB
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
-    for data, most, status in (
+    for data, max_pixels, status in (
         (png(30, 20), 599, 413), (bytes(huge), 10**6, 413), (b"no image at all", 10**6, 415),
         (png(300, 200)[:90], 10**6, 400), (b"%!PS-Adobe-3.0 EPSF-3.0\n", 10**6, 415),
     ):  # fmt: skip
         with pytest.raises(RefusedError) as refusal:
-            pixels_of(data, most)
+            decode_pixels(data, max_pixels)
         assert refusal.value.status == status, data[:8]

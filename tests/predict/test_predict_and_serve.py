@@ -39,8 +39,8 @@ from saod_ray.engine.job import Job
 from saod_ray.engine.resources import ResourceOptions
 from saod_ray.engine.run import Run
 from saod_ray.errors import SaodError
-from saod_ray.predict.predictor import Setup
-from saod_ray.predict.predictor import predicted as in_process
+from saod_ray.predict.predictor import PredictorConfig
+from saod_ray.predict.predictor import predict_files as in_process
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.store.seals import encode_json
 from saod_ray.store.store import Store
@@ -79,101 +79,103 @@ def file(store) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wanted(store, data, file) -> dict[str, dict[str, Any]]:
+def verdicts(store, data, file) -> dict[str, dict[str, Any]]:
     """Path → verdict, from the shards of id and ood."""
     value = json.loads(file.read_text())
-    both = expected(store, "atss", "id", value) | expected(store, "atss", "ood", value)
-    return {str(data / name): each for name, each in both.items()}
+    by_name = expected(store, "atss", "id", value) | expected(store, "atss", "ood", value)
+    return {str(data / name): verdict for name, verdict in by_name.items()}
 
 
 def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_images_are_of_both_kinds(wanted) -> None:
-    assert {each["accepted"] for each in wanted.values()} == {True, False}
-    assert sum(len(each["detections"]) for each in wanted.values()) > 5
+def test_the_images_are_of_both_kinds(verdicts) -> None:
+    assert {verdict["accepted"] for verdict in verdicts.values()} == {True, False}
+    assert sum(len(verdict["detections"]) for verdict in verdicts.values()) > 5
 
 
 # predict ----------------------------------------------------------------------------------------------------------
 
 
-def test_predict_says_what_scoring_said(wanted, file, data, tmp_path) -> None:
+def test_predict_says_what_scoring_said(verdicts, file, data, tmp_path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    listed = "\n".join([str(bad), *wanted, "gone.png"])
+    listed = "\n".join([str(bad), *verdicts, "gone.png"])
     options = ("--selfaware", file, "--json", "--draw", tmp_path / "drawn")
     run = saod_ray("predict", "-", *options, input=listed, cwd=tmp_path)
     assert run.returncode == 2, run.stderr
-    found = lines(run.stdout)
-    assert [each["image"] for each in found] == [str(bad), *wanted, "gone.png"]
-    assert "is not an image" in found[0]["error"] and found[-1]["error"] == "There is no file gone.png."
-    for each in found[1:-1]:
-        same(each, wanted[each["image"]], exact=True)
-        assert cv2.imread(each["drawn"]) is not None
-    assert len(list((tmp_path / "drawn").iterdir())) == len(wanted)
-    accepted = sum(each["accepted"] for each in wanted.values())
-    assert f"{accepted} accepted, {len(wanted) - accepted} rejected, 2 failed" in run.stderr
+    predictions = lines(run.stdout)
+    assert [prediction["image"] for prediction in predictions] == [str(bad), *verdicts, "gone.png"]
+    assert "is not an image" in predictions[0]["error"] and predictions[-1]["error"] == "There is no file gone.png."
+    for prediction in predictions[1:-1]:
+        same(prediction, verdicts[prediction["image"]], exact=True)
+        assert cv2.imread(prediction["drawn"]) is not None
+    assert len(list((tmp_path / "drawn").iterdir())) == len(verdicts)
+    accepted = sum(verdict["accepted"] for verdict in verdicts.values())
+    assert f"{accepted} accepted, {len(verdicts) - accepted} rejected, 2 failed" in run.stderr
 
 
-def test_predict_in_words_for_a_folder(wanted, file, data) -> None:
+def test_predict_in_words_for_a_folder(verdicts, file, data) -> None:
     run = CliRunner().invoke(
         cli, ["predict", str(data / "shapes" / "id"), "--selfaware", str(file), "--detector", "atss"]
     )
     assert run.exception is None
     heads = [line for line in run.stdout.splitlines() if not line.startswith("  ")]
-    mine = {name: each for name, each in wanted.items() if "/id/" in name}
-    assert len(heads) == len(mine)
+    id_verdicts = {name: verdict for name, verdict in verdicts.items() if "/id/" in name}
+    assert len(heads) == len(id_verdicts)
     for line in heads:
-        name, _, said = line.partition(": ")
-        assert said.startswith("accepted" if mine[name]["accepted"] else "rejected")
-    assert len(run.stdout.splitlines()) - len(heads) == sum(len(each["detections"]) for each in mine.values())
+        name, _, summary = line.partition(": ")
+        assert summary.startswith("accepted" if id_verdicts[name]["accepted"] else "rejected")
+    assert len(run.stdout.splitlines()) - len(heads) == sum(
+        len(verdict["detections"]) for verdict in id_verdicts.values()
+    )
 
 
-def test_with_ray_it_is_the_same_in_the_same_order(wanted, file) -> None:
+def test_with_ray_it_is_the_same_in_the_same_order(verdicts, file) -> None:
     from saod_ray.predict.batch import predict_batch
 
-    setup = Setup.of(SelfAware.load(file))
-    files = ["gone.png", *wanted, *reversed(list(wanted))]
-    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
-    assert found == [outcome.to_json() for outcome in in_process(setup, files, False)]
-    for each in found[1:]:
-        same(each, wanted[each["image"]], exact=True)
+    setup = PredictorConfig.from_self_aware(SelfAware.load(file))
+    files = ["gone.png", *verdicts, *reversed(list(verdicts))]
+    predictions = [outcome.to_json() for outcome in predict_batch(setup, files, draw=False)]
+    assert predictions == [outcome.to_json() for outcome in in_process(setup, files, draw=False)]
+    for prediction in predictions[1:]:
+        same(prediction, verdicts[prediction["image"]], exact=True)
 
 
-def toy_setup(file: Path, folder: Path, **options: Any) -> Setup:
+def toy_setup(file: Path, folder: Path, **options: Any) -> PredictorConfig:
     """The engine's toy detector with the numbers that were fitted for atss."""
     shutil.copy(Path(__file__).parents[1] / "engine" / "toys.py", folder / "toys.py")
-    said = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
-    (folder / "mine.toml").write_text(f'[toy]\nbackend = "toys:Toy"\noptions = {{ {said} }}\n')
+    toml_options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
+    (folder / "mine.toml").write_text(f'[toy]\nbackend = "toys:Toy"\noptions = {{ {toml_options} }}\n')
     aware = SelfAware.load(file)
     entry = registry.choose("shapes", str(folder / "mine.toml"))[0]
     mark = registry.fingerprint(entry, aware.identity.classes, folder)
     whose = aware.identity._replace(detector="toy", fingerprint=mark)
-    return Setup.of(replace(aware, identity=whose), str(folder / "mine.toml"), weights=folder)
+    return PredictorConfig.from_self_aware(replace(aware, identity=whose), str(folder / "mine.toml"), weights=folder)
 
 
-def test_images_that_end_or_fail_a_detector_cost_themselves_alone(wanted, file, tmp_path, monkeypatch) -> None:
+def test_images_that_end_or_fail_a_detector_cost_themselves_alone(verdicts, file, tmp_path, monkeypatch) -> None:
     from saod_ray.engine.attempts import FATAL
     from saod_ray.predict import batch
     from saod_ray.predict.batch import predict_batch
 
     monkeypatch.setattr(batch, "UNIT_IMAGES", 2)  # the last unit is one image, which must not pay for another's
-    files = list(wanted)[:7]
-    names = [zlib.crc32(np.ascontiguousarray(decode(Path(each).read_bytes(), each))) for each in files]
-    plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, False)]
+    files = list(verdicts)[:7]
+    names = [zlib.crc32(np.ascontiguousarray(decode(Path(file_name).read_bytes(), file_name))) for file_name in files]
+    plain = [outcome.to_json() for outcome in in_process(toy_setup(file, tmp_path), files, draw=False)]
     setup = toy_setup(file, tmp_path, exits=[names[1]], raises=[names[4]])
-    found = [outcome.to_json() for outcome in predict_batch(setup, files, False)]
-    assert found[1] == {"image": files[1], "error": FATAL}
-    assert found[4]["error"].startswith("RuntimeError: will not look at")
+    predictions = [outcome.to_json() for outcome in predict_batch(setup, files, draw=False)]
+    assert predictions[1] == {"image": files[1], "error": FATAL}
+    assert predictions[4]["error"].startswith("RuntimeError: will not look at")
     good = [0, 2, 3, 5, 6]
-    assert [found[k] for k in good] == [plain[k] for k in good]
+    assert [predictions[k] for k in good] == [plain[k] for k in good]
 
 
-def test_three_lines_of_python(wanted, file) -> None:
+def test_three_lines_of_python(verdicts, file) -> None:
     aware = SelfAware.load(file)
-    for (name, each), verdict in zip(wanted.items(), aware.predict(list(wanted)), strict=True):
-        same(verdict.to_json(), each, exact=True)
+    for (name, verdict), predicted in zip(verdicts.items(), aware.predict(list(verdicts)), strict=True):
+        same(predicted.to_json(), verdict, exact=True)
         pixels = cv2.cvtColor(cv2.imread(name), cv2.COLOR_BGR2RGB)
     assert aware.predict([pixels])[0].to_json() == verdict.to_json()
     with pytest.raises(SaodError, match=r"Number 0 of 1 images: There is no file gone\.png"):
@@ -181,27 +183,27 @@ def test_three_lines_of_python(wanted, file) -> None:
 
 
 def test_another_detector_is_refused(file, tmp_path, golden_store) -> None:
-    def said(selfaware: Path, **options: Any) -> str:
+    def refusal_message(selfaware: Path, **options: Any) -> str:
         with pytest.raises(SaodError) as refusal:
-            Setup.of(SelfAware.load(selfaware), **options)
+            PredictorConfig.from_self_aware(SelfAware.load(selfaware), **options)
         return str(refusal.value)
 
-    assert "is for 'atss', not for f-rcnn" in said(file, detector="f-rcnn")
-    assert "is for the use case 'shapes', not 'gen'" in said(file, use_case="gen")
+    assert "is for 'atss', not for f-rcnn" in refusal_message(file, detector="f-rcnn")
+    assert "is for the use case 'shapes', not 'gen'" in refusal_message(file, use_case="gen")
     weights = tmp_path / "weights" / "shapes"
     weights.mkdir(parents=True)
     shipped = Path(registry.__file__).parent / "weights" / "shapes"
     shutil.copy(shipped / "f-rcnn.safetensors", weights / "atss.safetensors")
-    assert "is for 'atss' with fingerprint" in said(file, weights=tmp_path / "weights")
+    assert "is for 'atss' with fingerprint" in refusal_message(file, weights=tmp_path / "weights")
     aware, other = SelfAware.load(file), registry.choose("shapes", "f-rcnn")[0]
     built = registry.build(other, aware.identity.classes, registry.weights_folder())
     with pytest.raises(SaodError, match="not for 'f-rcnn'"):
         aware.predict([], built)
     SelfAware.fit(golden_store.uri, "toy").save(tmp_path / "toy.json")
-    mine = tmp_path / "mine.toml"
-    mine.write_text('[toy]\nbackend = "torchvision"\ncheckpoint = "x.pth"\noptions = { model = "x" }\n')
+    detector_file = tmp_path / "mine.toml"
+    detector_file.write_text('[toy]\nbackend = "torchvision"\ncheckpoint = "x.pth"\noptions = { model = "x" }\n')
     (tmp_path / "x.pth").touch()
-    assert "imported detections" in said(tmp_path / "toy.json", detector=str(mine))
+    assert "imported detections" in refusal_message(tmp_path / "toy.json", detector=str(detector_file))
 
 
 def test_a_mistake_is_one_sentence(file) -> None:
@@ -214,10 +216,17 @@ def test_a_mistake_is_one_sentence(file) -> None:
 
 @pytest.fixture(scope="module")
 def url(file, cluster) -> Iterator[str]:
-    from saod_ray.engine.serving import Limits, serving
+    from saod_ray.predict.server import RequestLimits, serve_http
 
-    limits = Limits(MOST, 1_000_000, gather=4, wait=0.05)
-    with serving(Setup.of(SelfAware.load(file)), limits, "127.0.0.1", 0, 1, private=True) as place:
+    limits = RequestLimits(MOST, 1_000_000, gather=4, wait=0.05)
+    with serve_http(
+        PredictorConfig.from_self_aware(SelfAware.load(file)),
+        limits,
+        host="127.0.0.1",
+        port=0,
+        replicas=1,
+        is_private=True,
+    ) as place:
         yield place
 
 
@@ -230,19 +239,19 @@ def ask(url: str, body: bytes | None = None, kind: str = "image/png", method: st
         return error.code, json.load(error)
 
 
-def test_answers_are_what_scoring_said_also_to_many_at_once(url, wanted) -> None:
-    def asked(name: str) -> tuple[int, Any]:
+def test_answers_are_what_scoring_said_also_to_many_at_once(url, verdicts) -> None:
+    def post(name: str) -> tuple[int, Any]:
         return ask(f"{url}/predict", b"no image") if name == "bad" else ask(f"{url}/predict", Path(name).read_bytes())
 
-    names = [name for each in wanted for name in (each, "bad", each)]
+    names = [name for file_name in verdicts for name in (file_name, "bad", file_name)]
     with ThreadPoolExecutor(8) as clients:
-        answers = list(clients.map(asked, names))
+        answers = list(clients.map(post, names))
     for name, (status, answer) in zip(names, answers, strict=True):
         if name == "bad":
             assert status == 415 and "not an image" in answer["error"]
         else:
             assert status == 200
-            same(answer, wanted[name], exact=True)
+            same(answer, verdicts[name], exact=True)
 
 
 def test_health_names_the_detector(url, store) -> None:
@@ -251,12 +260,12 @@ def test_health_names_the_detector(url, store) -> None:
     assert (answer["detector"], answer["fingerprint"]) == ("atss", store.pages("atss", "val")[0].origin.file)
 
 
-def test_other_requests_get_a_sentence(url, wanted) -> None:
-    good = Path(next(iter(wanted))).read_bytes()
+def test_other_requests_get_a_sentence(url, verdicts) -> None:
+    good = Path(next(iter(verdicts))).read_bytes()
     form = b'--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n' + good + b"\r\n--XX--\r\n"
     status, answer = ask(f"{url}/predict", form, "multipart/form-data; boundary=XX")
     assert status == 200
-    same(answer, next(iter(wanted.values())), exact=True)
+    same(answer, next(iter(verdicts.values())), exact=True)
     wide, small = (cv2.imencode(".png", np.zeros((size, 1000, 3), np.uint8))[1].tobytes() for size in (1001, 999))
     for status, *rest in (
         (404, "/", None, "", "GET"), (404, "/predict/x", good, "image/png", "POST"), (405, "/predict", None, "", "GET"),
@@ -280,15 +289,15 @@ def test_a_body_that_is_too_large_is_answered_before_it_ends(url, length) -> Non
     assert answer.startswith(b"HTTP/1.1 413") and b"larger than 200,000 bytes" in answer
 
 
-def test_it_still_answers_after_all_that(url, wanted) -> None:
+def test_it_still_answers_after_all_that(url, verdicts) -> None:
     connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
-    name, each = next(iter(wanted.items()))
+    name, verdict = next(iter(verdicts.items()))
     for _ in range(2):  # on one connection
         connection.request("POST", "/predict", Path(name).read_bytes(), {"Content-Type": "application/octet-stream"})
-        same(json.load(connection.getresponse()), each, exact=True)
+        same(json.load(connection.getresponse()), verdict, exact=True)
 
 
-def test_a_signal_ends_the_command_and_leaves_nothing(file, wanted) -> None:
+def test_a_signal_ends_the_command_and_leaves_nothing(file, verdicts) -> None:
     command = [sys.executable, "-m", "saod_ray", "serve", "--selfaware", str(file), "--port", "0"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     server = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
@@ -296,8 +305,8 @@ def test_a_signal_ends_the_command_and_leaves_nothing(file, wanted) -> None:
         assert server.stdout is not None
         line = server.stdout.readline()
         place = line.partition(" answers at ")[2].partition(": POST")[0]
-        name, each = next(iter(wanted.items()))
-        same(ask(f"{place}/predict", Path(name).read_bytes())[1], each, exact=True)
+        name, verdict = next(iter(verdicts.items()))
+        same(ask(f"{place}/predict", Path(name).read_bytes())[1], verdict, exact=True)
         family = psutil.Process(server.pid).children(recursive=True)
         assert family
         server.send_signal(signal.SIGTERM)

@@ -32,8 +32,8 @@ from saod_ray.data.prepare import ImageRequest, PrepareOptions, prepare
 from saod_ray.detect import registry
 from saod_ray.engine.cluster import QUIET, connected
 from saod_ray.errors import SaodError
-from saod_ray.predict.predictor import Setup
-from saod_ray.predict.predictor import predicted as in_process
+from saod_ray.predict.predictor import PredictorConfig
+from saod_ray.predict.predictor import predict_files as in_process
 from saod_ray.score.self_aware import Identity, SelfAware
 
 pytestmark = pytest.mark.slow
@@ -64,10 +64,10 @@ def address() -> Iterator[str]:
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False})
-    with connected(made.address):
-        yield made.address
-    made.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False})
+    with connected(cluster.address):
+        yield cluster.address
+    cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +84,20 @@ def content(file: str) -> int:
     return zlib.crc32(np.ascontiguousarray(decode(Path(file).read_bytes(), file)))
 
 
-def toy(folder: Path, batch_size: int = 1, **options: Any) -> Setup:
+def toy(folder: Path, batch_size: int = 1, **options: Any) -> PredictorConfig:
     """A toy detector in `mine.toml`, and in `mine.json` what makes it self-aware."""
     shutil.copy(Path(__file__).parents[1] / "engine" / "toys.py", folder / "toys.py")
     (folder / "counted.py").write_text(COUNTED)
-    said = ", ".join(
+    toml_options = ", ".join(
         f"{key} = {json.dumps(value)}" for key, value in {"calls": str(folder / "calls"), **options}.items()
     )
-    (folder / "mine.toml").write_text(f'[toy]\nbackend = "counted:Counted"\noptions = {{ {said} }}\n')
+    (folder / "mine.toml").write_text(f'[toy]\nbackend = "counted:Counted"\noptions = {{ {toml_options} }}\n')
     classes = ("ball", "crate", "cone", "ring", "star")
     mark = registry.fingerprint(registry.choose("shapes", str(folder / "mine.toml"))[0], classes, folder)
     whose = Identity("toy", "shapes", classes, mark, "run")
     aware = SelfAware(ScoreSettings(), 0.9, np.zeros(len(classes)), [None] * len(classes), identity=whose)
     aware.save(folder / "mine.json")
-    return Setup.of(aware, str(folder / "mine.toml"), weights=folder, batch_size=batch_size)
+    return PredictorConfig.from_self_aware(aware, str(folder / "mine.toml"), weights=folder, batch_size=batch_size)
 
 
 def options(folder: Path) -> list[str]:
@@ -118,21 +118,21 @@ def test_a_process_that_ends_is_one_line_among_the_verdicts_and_batches_stay_sma
     files = images[:9]
     setup = toy(tmp_path, 3, exits=[content(files[8])])
     run = saod_ray("predict", *files, *options(tmp_path), "--json", "--batch-size", 3, "--address", address)
-    found = [json.loads(line) for line in run.stdout.splitlines()]
+    predictions = [json.loads(line) for line in run.stdout.splitlines()]
     assert run.returncode == 2 and "(raylet)" not in run.stderr
     assert "A process ended with work in hand (4 so far): Ray replays the work." in run.stderr
     counts = calls(tmp_path)
     # the last image is alone in its unit: twice as any other, twice after it was noted
     assert max(counts) == 3 and sum(counts) == 8 + 4
-    assert found[8]["error"] == FATAL
-    assert found[:8] == [outcome.to_json() for outcome in in_process(setup, files[:8], False)]
+    assert predictions[8]["error"] == FATAL
+    assert predictions[:8] == [outcome.to_json() for outcome in in_process(setup, files[:8], draw=False)]
 
 
 def test_a_detector_that_cannot_be_built_is_a_sentence(address, images, tmp_path) -> None:
     from saod_ray.predict.batch import predict_batch
 
     with pytest.raises(SaodError, match="The processes of toy end before they are ready"):
-        list(predict_batch(toy(tmp_path, built="exits"), images[:2], False))
+        list(predict_batch(toy(tmp_path, built="exits"), images[:2], draw=False))
 
 
 def test_sigterm_ends_it_as_ctrl_c_does(address, images, tmp_path) -> None:
@@ -147,7 +147,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(address, images, tmp_path) -> None:
         rest, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130 and "begins anew" in errors
+    assert process.returncode == 130 and "the others start over" in errors
     assert 0 < len([json.loads(line) for line in [first, *rest.splitlines()]]) < len(images)
 
 
@@ -156,12 +156,15 @@ def test_names_need_not_be_utf_8(images, tmp_path) -> None:
     name = os.fsdecode(bytes(tmp_path) + b"/caf\xe9.png")
     shutil.copy(images[0], name)
     listed = os.fsencode(name) + b"\n" + os.fsencode(images[1]) + b"\n"
-    wanted = [outcome.to_json() for outcome in in_process(setup, images[:2], False)]
+    expected = [outcome.to_json() for outcome in in_process(setup, images[:2], draw=False)]
     for more in (["--json"], []):
         run = CliRunner().invoke(cli, ["predict", "-", *options(tmp_path), *more], input=listed)
         assert run.exception is None, run.output
         if more:
-            assert [json.loads(line) for line in run.stdout.splitlines()] == [wanted[0] | {"image": name}, wanted[1]]
+            assert [json.loads(line) for line in run.stdout.splitlines()] == [
+                expected[0] | {"image": name},
+                expected[1],
+            ]
         assert "0 failed" in run.stderr
 
 
@@ -184,13 +187,13 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def served(address, images, tmp_path_factory) -> Iterator[Served]:
     """Two images a batch, up to four requests a call; the last image spoils the GPU for the process."""
-    from saod_ray.engine.serving import Limits, serving
+    from saod_ray.predict.server import RequestLimits, serve_http
 
     folder = tmp_path_factory.mktemp("served")
     setup = toy(folder, 2, seconds=SECONDS, poisons=[content(images[-1])])
-    limits = Limits(10**6, 10**6, gather=4, wait=0.5, arrive=3.0)
+    limits = RequestLimits(10**6, 10**6, gather=4, wait=0.5, arrive=3.0)
     with ExitStack() as stack:
-        url = stack.enter_context(serving(setup, limits, "127.0.0.1", 0, 1, private=True))
+        url = stack.enter_context(serve_http(setup, limits, host="127.0.0.1", port=0, replicas=1, is_private=True))
         yield Served(url, folder, images[-1], stack)
 
 
@@ -221,11 +224,11 @@ def test_a_body_that_never_ends_is_answered(served) -> None:
 
 
 def test_a_second_one_on_the_cluster_is_refused(served, tmp_path) -> None:
-    from saod_ray.engine.serving import APP, Limits, serving
+    from saod_ray.predict.server import APP, RequestLimits, serve_http
 
     with (
-        pytest.raises(SaodError, match=f"'{APP}' on that cluster already"),
-        serving(toy(tmp_path), Limits(1, 1, 1, 0.0), "127.0.0.1", 0, 1, private=False),
+        pytest.raises(SaodError, match=f"'{APP}' application runs on that cluster already"),
+        serve_http(toy(tmp_path), RequestLimits(1, 1, 1, 0.0), host="127.0.0.1", port=0, replicas=1, is_private=False),
     ):
         raise AssertionError
     assert ask(f"{served.url}/healthz")[0] == 200
@@ -235,8 +238,8 @@ def test_a_replica_whose_gpu_is_spoilt_is_replaced(served, images) -> None:
     files = [*images[:3], served.poison]
     with ThreadPoolExecutor(4) as clients:
         answers = dict(zip(files, clients.map(lambda file: ask(f"{served.url}/predict", file), files), strict=True))
-    status, said = answers[served.poison]
-    assert status == 503 and said["error"].endswith("again in some seconds.")
+    status, answer = answers[served.poison]
+    assert status == 503 and answer["error"].endswith("again in some seconds.")
     assert {status for status, _ in answers.values()} <= {200, 503}
     until = time.monotonic() + 90
     while ask(f"{served.url}/predict", images[0])[0] != 200:
@@ -257,10 +260,12 @@ def test_requests_that_were_taken_on_are_answered_when_it_ends(served, images) -
 
 
 def test_serve_stays_on_a_cluster_and_where_it_listens(served, address, tmp_path) -> None:
-    from saod_ray.engine.serving import Limits, serving
+    from saod_ray.predict.server import RequestLimits, serve_http
 
     with (
-        pytest.raises(SaodError, match=f"Ray Serve listens on {served.url.removeprefix('http://')} of that cluster"),
-        serving(toy(tmp_path), Limits(1, 1, 1, 0.0), "127.0.0.1", 1, 1, private=False),
+        pytest.raises(
+            SaodError, match=f"Ray Serve already listens on {served.url.removeprefix('http://')} of that cluster"
+        ),
+        serve_http(toy(tmp_path), RequestLimits(1, 1, 1, 0.0), host="127.0.0.1", port=1, replicas=1, is_private=False),
     ):
         raise AssertionError

@@ -225,7 +225,7 @@ def test_status_as_people_and_machines_read_it(tmp_path) -> None:
 def test_options_of_shapes_are_for_shapes(tmp_path) -> None:
     result = saod_ray("data", "build", "gen", "--data", tmp_path, "--scale", "2")
     assert result.returncode == 1
-    assert "--seed and --scale are for use cases that are drawn here, not for 'gen'" in result.stderr
+    assert "--seed and --scale are for use cases that are drawn, not for 'gen'" in result.stderr
 
 
 # custom use cases --------------------------------------------------------------------------------------------------

@@ -99,12 +99,12 @@ def test_a_shards_footer_is_checked(copy) -> None:
 def test_the_command(copy) -> None:
     run = saod_ray("verify", copy.uri)
     assert run.returncode == 0
-    assert run.stdout.startswith(f"{copy.uri} is whole: 7 shards, 1,620 images, ")
+    assert run.stdout.startswith(f"{copy.uri} is intact: 7 shards, 1,620 images, ")
     one_shard(copy, "ood").unlink()
     run = saod_ray("verify", copy.uri)
     assert run.returncode == 1
     assert "is gone; repair: saod-ray import" in run.stdout
-    assert run.stderr == f"saod-ray: {copy.uri} has 1 problems: repair them as said, then verify again.\n"
+    assert run.stderr == f"saod-ray: {copy.uri} has 1 problem: repair it with the command above, then verify again.\n"
 
 
 def test_missing_splits_strays_and_manifests(copy) -> None:

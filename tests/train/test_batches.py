@@ -10,7 +10,7 @@ from saod_ray.data.manifest import Manifest, image_table, object_table
 from saod_ray.detect.configs import NAMES, build_config
 from saod_ray.train.augment import RandomFactor, SimilarSizes
 from saod_ray.train.dataset import ManifestDataset, records
-from saod_ray.train.recipe import stretched
+from saod_ray.train.recipe import stretch_schedule
 
 from mmdet.structures import DetDataSample  # isort: skip
 
@@ -43,8 +43,9 @@ def test_what_mmdet_is_told_of_an_image() -> None:
 
 def test_images_without_objects_are_left_out_where_asked() -> None:
     assert len(dataset(5)) == 5
-    kept = dataset(5, filter_cfg={"filter_empty_gt": True})
-    assert [kept.get_data_info(k)["img_id"] for k in range(len(kept))] == [0, 3]  # image 2's box is half a pixel wide
+    filtered = dataset(5, filter_cfg={"filter_empty_gt": True})
+    # image 2's box is half a pixel wide
+    assert [filtered.get_data_info(k)["img_id"] for k in range(len(filtered))] == [0, 3]
 
 
 @pytest.mark.parametrize("count", [1, 7, 64, 65])
@@ -109,6 +110,6 @@ def test_recipes_of_the_paper() -> None:
 def test_a_course_is_stretched_to_other_numbers_of_epochs(name) -> None:
     config = build_config(name, 5)
     recipe = config.train_cfg.max_epochs
-    assert stretched(config, recipe) == [dict(each) for each in config.param_scheduler]
-    assert stretched(config, 2 * recipe)[-1]["end"] == 2 * recipe
-    assert stretched(config, 1)[-1]["end"] == 1
+    assert stretch_schedule(config, recipe) == [dict(scheduler) for scheduler in config.param_scheduler]
+    assert stretch_schedule(config, 2 * recipe)[-1]["end"] == 2 * recipe
+    assert stretch_schedule(config, 1)[-1]["end"] == 1

@@ -54,7 +54,7 @@ def wait_for(what: str, condition) -> None:
 def training(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """The processes that train."""
     its_own = psutil.Process(driver.pid).children(recursive=True)
-    return [each for each in its_own if "RayTrainWorker" in " ".join(each.cmdline())]
+    return [process for process in its_own if "RayTrainWorker" in " ".join(process.cmdline())]
 
 
 def checkpoints(weights: Path) -> list[Path]:
@@ -67,11 +67,11 @@ def record(folder: Path) -> dict:
 
 @pytest.mark.slow
 def test_what_a_training_leaves(undisturbed) -> None:
-    said = record(undisturbed)
-    assert said["done"]
-    assert said["iterations"] == 4 * 4
-    assert said["settings"]["images"] == 16
-    assert set(said["val"]) == {"ap", "ap50", "ap75"}
+    training_record = record(undisturbed)
+    assert training_record["done"]
+    assert training_record["iterations"] == 4 * 4
+    assert training_record["settings"]["images"] == 16
+    assert set(training_record["val"]) == {"ap", "ap50", "ap75"}
     assert (undisturbed / "atss.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in undisturbed.iterdir()) == ["atss.json", "atss.png", "atss.safetensors"]
 
@@ -118,21 +118,21 @@ def test_a_killed_worker_is_replaced(data, undisturbed, tmp_path) -> None:
 def test_two_workers_train_together(data, tmp_path) -> None:
     done = train(data, tmp_path, "--workers", 2)
     assert done.returncode == 0, done.stderr
-    said = record(tmp_path / "shapes")
-    assert said["iterations"] == 4 * 4  # a batch of four is two images on each
-    assert sum(said["loss"][-3:]) < sum(said["loss"][:3])
+    training_record = record(tmp_path / "shapes")
+    assert training_record["iterations"] == 4 * 4  # a batch of four is two images on each
+    assert sum(training_record["loss"][-3:]) < sum(training_record["loss"][:3])
 
 
 def test_mistakes(data, tmp_path) -> None:
-    def said(*arguments: object) -> str:
+    def error_message(*arguments: object) -> str:
         done = saod_ray("train", "--data", data, "--weights", tmp_path / "w", *arguments)
         assert done.returncode == 1
         assert not (tmp_path / "w").exists()
         assert "Traceback" not in done.stderr
         return done.stderr.strip().splitlines()[-1]
 
-    assert "did you mean 'atss'" in said("--detector", "ats")
-    assert "nowhere.py: give the path of an mmdet config" in said("--detector", "nowhere.py")
-    assert "one at a time" in said("--detector", "atss,f-rcnn")
-    assert "cannot be shared by 3 workers" in said("--detector", "atss", "--workers", 3)
-    assert "There is no checkpoint" in said("--detector", "atss", "--init", "nowhere.pth")
+    assert "did you mean 'atss'" in error_message("--detector", "ats")
+    assert "nowhere.py: give the path of an mmdet config" in error_message("--detector", "nowhere.py")
+    assert "one at a time" in error_message("--detector", "atss,f-rcnn")
+    assert "cannot be shared by 3 workers" in error_message("--detector", "atss", "--workers", 3)
+    assert "There is no checkpoint" in error_message("--detector", "atss", "--init", "nowhere.pth")

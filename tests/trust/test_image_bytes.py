@@ -18,7 +18,7 @@ from PIL import Image
 from saod_ray.data import headers
 from saod_ray.data.images import MAX_PIXELS, TooManyPixelsError, UnknownFormatError, decode
 from saod_ray.errors import SaodError
-from saod_ray.predict.bodies import MAX_PARTS, RefusedError, image_of, pixels_of
+from saod_ray.predict.bodies import MAX_PARTS, RefusedError, decode_pixels, extract_image
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 KINDS = ("JPEG", "PNG", "BMP", "TIFF", "PPM", "WEBP", "GIF")
@@ -150,15 +150,15 @@ def test_frames_and_tags_that_contradict_each_other_go_to_no_opencv() -> None:
 def test_requests_have_the_same_limits() -> None:
     for data, status in ((EPS, 415), (huge_png(4000, 4000), 413), (encoded("PNG")[:60], 400)):
         with pytest.raises(RefusedError) as refusal:
-            pixels_of(data, 1_000_000)
+            decode_pixels(data, 1_000_000)
         assert refusal.value.status == status and str(refusal.value).endswith(".")
-    assert pixels_of(encoded("PNG"), 1_000_000).shape == (23, 37, 3)
+    assert decode_pixels(encoded("PNG"), 1_000_000).shape == (23, 37, 3)
 
 
 def test_a_form_of_many_parts_is_refused() -> None:
     part = b'\r\n--XX\r\nContent-Disposition: form-data; name="f"\r\n\r\n1'
     file = b'\r\n--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\nimage'
     kind = "multipart/form-data; boundary=XX"
-    assert image_of(kind, part * (MAX_PARTS - 2) + file + b"\r\n--XX--") == b"image"
+    assert extract_image(kind, part * (MAX_PARTS - 2) + file + b"\r\n--XX--") == b"image"
     with pytest.raises(RefusedError, match="more than 100 parts"):
-        image_of(kind, part * 10**6)
+        extract_image(kind, part * 10**6)

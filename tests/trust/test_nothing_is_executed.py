@@ -11,7 +11,7 @@ from conftest import saod_ray
 from saod_ray import SelfAware
 from saod_ray.detect import registry
 from saod_ray.errors import SaodError
-from saod_ray.predict.predictor import Setup
+from saod_ray.predict.predictor import PredictorConfig
 from saod_ray.store.store import Store
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n\nclass Evil:\n    def detect(self, images): ...\n"
@@ -56,12 +56,12 @@ def test_a_self_aware_file_cannot_name_a_toml_file(trap: Path, selfaware: Path, 
 @pytest.mark.parametrize("name", ["all", "", "atss,f-rcnn", "../atss", "no such"])
 def test_only_the_very_name_of_a_detector_counts(selfaware: Path, name: str) -> None:
     with pytest.raises(SaodError, match="does not come with saod-ray"):
-        Setup.of(named(selfaware, name))
+        PredictorConfig.from_self_aware(named(selfaware, name))
 
 
 def test_another_fingerprint_is_refused_before_a_class_of_ones_own_is_imported(trap: Path, selfaware: Path) -> None:
     with pytest.raises(SaodError, match="is for 'trap' with fingerprint 0000"):
-        Setup.of(named(selfaware, "trap"), str(trap))
+        PredictorConfig.from_self_aware(named(selfaware, "trap"), str(trap))
     assert not trap.with_name("ran").exists() and "evil_module" not in sys.modules
 
 
@@ -104,4 +104,4 @@ def test_a_hostile_use_case_name_leads_nowhere(selfaware: Path, tmp_path: Path, 
     """Weights are looked up by the use case's name, which a foreign file may set to a path."""
     (tmp_path / "mine.toml").write_text('[mine]\nbackend = "torchvision"\noptions = { model = "x" }\n')
     with pytest.raises(SaodError, match="cannot name a folder or file of weights"):
-        Setup.of(named(selfaware, "mine", use_case), str(tmp_path / "mine.toml"))
+        PredictorConfig.from_self_aware(named(selfaware, "mine", use_case), str(tmp_path / "mine.toml"))

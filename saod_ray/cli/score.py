@@ -1,4 +1,4 @@
-"""From a store to results and a report: score, report."""
+"""`saod-ray score` and `report`: from a store to results and a report."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, numbers
+from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, parse_weights
 
 if TYPE_CHECKING:
     from saod_ray.workflow import ScoredStore
 
-
-# what may be asked of `score`, as written in config.py; repeated here so that --help need not import it
+# the names in config.py, repeated here so that --help need not import it
 CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "temperature", "none"])
 
 
 @click.command()
 @click.argument("store")
 @DETECTORS
-@click.option("--calibrator", type=CALIBRATORS, default="linear", show_default=True)
+@click.option("--calibrator", type=CALIBRATORS, default="linear", show_default=True,
+              help="Calibrator per class.")  # fmt: skip
 @click.option("--uncertainty", default="score", show_default=True, metavar="KIND",
               help="score, entropy, ds, avg-entropy, max-class-entropy, determinant, trace, gaussian-entropy, "
               "joint-entropy[-balanced|-normalised].")  # fmt: skip
@@ -29,21 +29,25 @@ CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "tempera
 @click.option("--image-threshold", default="pseudo-ood", show_default=True, metavar="RULE",
               help="pseudo-ood, tpr-0.95 or a value.")  # fmt: skip
 @click.option("--detection-threshold", default="lrp", show_default=True, metavar="RULE", help="lrp or a value.")
-@click.option("--tau", type=float, default=0.1, show_default=True, help="The IoU from which a detection is a TP.")
-@click.option("--bins", type=int, default=25, show_default=True, help="Bins of LaECE and of histogram binning.")
+@click.option("--tau", type=float, default=0.1, show_default=True, help="Smallest IoU of a true positive.")
+@click.option("--bins", type=int, default=25, show_default=True, help="Bins of LaECE and of the histogram calibrator.")
 @click.option("--conventions", type=click.Choice(["official", "paper"]), default="official", show_default=True,
-              help="As published, or as the paper defines it.")  # fmt: skip
-@click.option("--daq-weights", default="1,1,1", callback=numbers, show_default=True, help="Of BA, IDQ and IDQ_T.")
-@click.option("--idq-weights", default="0.5,0.5", callback=numbers, show_default=True, help="Of 1-LRP and 1-LaECE.")
+              help="As in the published code, or as in the paper's text.")  # fmt: skip
+@click.option(
+    "--daq-weights", default="1,1,1", callback=parse_weights, show_default=True, help="Weights of BA, IDQ and IDQ_T."
+)
+@click.option(
+    "--idq-weights", default="0.5,0.5", callback=parse_weights, show_default=True, help="Weights of 1-LRP and 1-LaECE."
+)
 @click.option("--metric", "metrics", multiple=True, metavar="MODULE:FUNCTION",
               help="Add a metric of your own, declared with @saod_ray.metric; may be repeated.")  # fmt: skip
-@click.option("--partial", is_flag=True, help="Score a store in which images are missing, and say so.")
+@click.option("--partial", is_flag=True, help="Score a store in which images are missing; the results are marked.")
 @click.option("--bootstrap", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="Resample the images N times for 95 % intervals; 1000 are usual.")  # fmt: skip
+              help="Resample the images N times for 95 % intervals; 1000 is usual.")  # fmt: skip
 @BOOTSTRAP_SEED
-@click.option("--address", metavar="ADDR", help="A Ray cluster (auto, ray://…) to score on; this process by default.")
+@click.option("--address", metavar="ADDR", help="Score on a Ray cluster (auto, ray://…); in this process by default.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of STORE/results.json."
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Results file, instead of STORE/results.json."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of a table.")
 def score(
@@ -61,7 +65,7 @@ def score(
     """Compute every metric from STORE's detections. No inference."""
     import gc
 
-    gc.disable()  # arrays go when their last reference does; looking for cycles would take a tenth of a scoring
+    gc.disable()  # arrays need no cycle collection, which would take a tenth of the time
 
     from saod_ray.config import ScoreSettings
     from saod_ray.files import Folder, check_target
@@ -71,21 +75,21 @@ def score(
     from saod_ray.store.store import Store
     from saod_ray.workflow import score_to_files
 
-    own_metrics = [find_metric(target) for target in metrics]
-    chosen = ScoreSettings.from_options(**settings)
+    custom_metrics = [find_metric(target) for target in metrics]
+    score_settings = ScoreSettings.from_options(**settings)
     if out is not None:
         check_target(out)
     opened = Store.open(store)
     names = opened.choose(detectors)
-    benchmark = Benchmark(opened, chosen, partial, Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None)
+    benchmark = Benchmark(opened, score_settings, partial, Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None)
     target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
     with terminal.progress(f"scoring {', '.join(names)}") as progress:
-        scored = score_to_files(benchmark, names, target, metrics=own_metrics, address=address, progress=progress)
+        scored = score_to_files(benchmark, names, target, metrics=custom_metrics, address=address, progress=progress)
     print_results(scored, as_json)
 
 
 def print_results(scored: ScoredStore, as_json: bool) -> None:
-    """The leaderboard, or results.json."""
+    """Print the leaderboard, or results.json, on stdout; failed and missing images on stderr."""
     if as_json:
         click.echo(scored.content, nl=False)
         return
@@ -95,21 +99,26 @@ def print_results(scored: ScoredStore, as_json: bool) -> None:
     for name, result in scored.results.detectors.items():
         failed = {split: counts.failed for split, counts in result.coverage.items() if counts.failed}
         missing = {split: counts.missing_count for split, counts in result.coverage.items() if counts.missing_count}
-        for what, counts in (("failed", failed), ("missing", missing)):
+        for status, counts in (("failed", failed), ("missing", missing)):
             if counts:
                 listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
-                click.echo(f"{name}: images {what}: {listed}.", err=True)
+                click.echo(f"{name}: images {status}: {listed}.", err=True)
     click.echo(f"All results: {scored.path}", err=True)
 
 
 @click.command()
 @click.argument("store")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.html", help="[default: STORE/report.html]")
 @click.option(
-    "--data", metavar="DIR|URI", help="Where the images lie, for pictures; the use case's own root by default."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="HTML file to write.  [default: STORE/report.html]",
+)
+@click.option(
+    "--data", metavar="DIR|URI", help="Folder of the images, for pictures; the use case's own root by default."
 )
 @click.option("--figures", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the charts there too, as SVG and PDF, and the tables as LaTeX.")  # fmt: skip
+              help="Folder for the charts as SVG and PDF and the tables as LaTeX.")  # fmt: skip
 @FOLLOW_LINKS
 @MAX_PIXELS
 def report(
@@ -117,7 +126,7 @@ def report(
 ) -> None:
     """Write STORE's results as one HTML file that needs no network.
 
-    It has tables, charts, pictures and provenance.
+    It shows tables, charts, pictures and provenance.
     """
     from saod_ray.data.images import ImageLimits
     from saod_ray.files import check_target
@@ -127,6 +136,6 @@ def report(
     if out is not None:
         check_target(out)
     limits = ImageLimits(max_pixels, follow_links)
-    with terminal.progress("making the report") as progress:
+    with terminal.progress("writing the report") as progress:
         path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
     click.echo(path)

@@ -219,7 +219,7 @@ def test_mistakes_are_answered_as_on_the_command_line(bench, store, tmp_path) ->
     assert "'calibrater' is unknown (did you mean 'calibrator'?)" in said(lambda: bench.score(calibrater="none"))
     assert "no reliability diagram" in said(lambda: bench.score().reliability("toy", "ood"))
     assert "There is no use case 'shaeps' (did you mean 'shapes'?)" in said(lambda: saod.run(use_case="shaeps"))
-    assert "No such option" in said(lambda: saod.run(store=tmp_path / "s", sede=1))
+    assert "no option 'sede' (did you mean 'seed'?)" in said(lambda: saod.run(store=tmp_path / "s", sede=1))
     shutil.copytree(store, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "ledger" / "toy" / "id-c1")
     partial = saod.open(tmp_path / "copy")

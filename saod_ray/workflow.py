@@ -192,6 +192,17 @@ class RunEvents:
         return nullcontext(lambda done, total: None)
 
 
+def draw_missing_scenes(case: UseCase, working: Callable[[str], AbstractContextManager[Progress]]) -> None:
+    """Draw the scenes of the embedded use case, unless they exist; `working(title)` shows progress meanwhile."""
+    if case.made_by is None:
+        return
+    from saod_ray.data import shapes
+
+    if shapes.is_missing(case.root):
+        with working("drawing scenes") as progress:
+            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
+
+
 class RunOutcome(NamedTuple):
     """How a run ended."""
 
@@ -215,7 +226,7 @@ class BenchmarkRun:
 
         self._options, self._events = options, events or RunEvents()
         case = UseCase.load(options.use_case, options.data)
-        self._draw(case)
+        draw_missing_scenes(case, self._events.working)
         self.job: Job = Job.from_use_case(
             case,
             store or options.store or f"runs/{case.name}",
@@ -256,16 +267,6 @@ class BenchmarkRun:
         report = None if is_trial else self._report()
         has_failed = any(budget.failed.values()) or bool(job.failed_images())
         return RunOutcome(job.store, results, is_trial, report, has_failed)
-
-    def _draw(self, case: UseCase) -> None:
-        """Draw the scenes of a use case that is made here, unless they are there."""
-        if case.made_by is None:
-            return
-        from saod_ray.data import shapes
-
-        if shapes.is_missing(case.root):
-            with self._events.working("drawing scenes") as progress:
-                shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
 
     def _detect(self, budget: FailureBudget) -> None:
         """Do what is planned, and leave a record of it in the store."""

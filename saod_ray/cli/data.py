@@ -13,7 +13,6 @@ from saod_ray.cli.options import FOLLOW_LINKS, JSON, Commands, Number
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
-    from saod_ray.config import UseCase
     from saod_ray.store.building import Status
 
 
@@ -138,14 +137,3 @@ def _show_status(found: Status, as_json: bool) -> None:
     console.print(source_table(found))
     for line in remarks(found):
         console.print(line, soft_wrap=True)
-
-
-def draw(case: UseCase) -> None:
-    """Draw the scenes of a use case that is made here, unless they are there."""
-    if case.made_by is None:
-        return
-    from saod_ray.data import shapes
-
-    if shapes.is_missing(case.root):
-        with terminal.progress("drawing scenes") as progress:
-            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from saod_ray.cli import terminal
-from saod_ray.cli.data import draw
 from saod_ray.cli.options import ADDRESS, JSON, ROOT, WEIGHTS, Number, Share
 
 
@@ -99,9 +98,10 @@ def train(
     from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
     from saod_ray.train.training import Machine, prepare
+    from saod_ray.workflow import draw_missing_scenes
 
     case = UseCase.load(use_case, data)
-    draw(case)
+    draw_missing_scenes(case, terminal.progress)
     with terminal.progress("reading annotations") as progress:
         training = prepare(case, detector, weights_folder(weights), workers, wishes, progress)
     if training.begin():

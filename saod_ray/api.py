@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -295,12 +296,12 @@ def run(
     """
     from saod_ray.workflow import BenchmarkRun, RunOptions
 
-    unknown = sorted(options.keys() - RunOptions.__dataclass_fields__.keys())
-    if unknown:
-        valid = list(RunOptions.__dataclass_fields__)
-        raise SaodError(
-            f"`run` has no option '{unknown[0]}'{did_you_mean(unknown[0], valid)}: it has {join_truncated(valid, 30)}."
-        )
+    option_names = [field.name for field in fields(RunOptions)]
+    for name in options:
+        if name not in option_names:
+            raise SaodError(
+                f"`run` has no option '{name}'{did_you_mean(name, option_names)}: it has {join_truncated(option_names, 30)}."
+            )
     names = detectors if isinstance(detectors, str) else ",".join(detectors)
     uri = None if store is None else _uri(store)
     run_options = RunOptions(use_case=_uri(use_case), detectors=names, store=uri, limit=limit, **options)

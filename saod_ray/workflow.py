@@ -204,6 +204,17 @@ class RunEvents:
         return nullcontext(lambda done, total: None)
 
 
+def draw_missing_scenes(case: UseCase, working: Callable[[str], AbstractContextManager[Progress]]) -> None:
+    """Draw the scenes of the embedded use case, unless they exist; `working(title)` shows progress meanwhile."""
+    if case.made_by is None:
+        return
+    from saod_ray.data import shapes
+
+    if shapes.is_missing(case.root):
+        with working("drawing scenes") as progress:
+            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
+
+
 class RunOutcome(NamedTuple):
     """How a run ended."""
 
@@ -227,7 +238,7 @@ class BenchmarkRun:
 
         self._options, self._events = options, events or RunEvents()
         case = UseCase.load(options.use_case, options.data)
-        draw_scenes(case, self._events.working)
+        draw_missing_scenes(case, self._events.working)
         self.job: Job = Job.from_use_case(
             case,
             store or options.store or f"runs/{case.name}",
@@ -326,17 +337,6 @@ class BenchmarkRun:
             logger.debug("The report was not written.", exc_info=error)
             self._events.on_message(f"The report was not written: {error}")
             return None
-
-
-def draw_scenes(case: UseCase, working: Callable[[str], AbstractContextManager[Progress]]) -> None:
-    """Draw the scenes of a use case that consists of drawn images, unless they exist; `working` shows the progress."""
-    if case.made_by is None:
-        return
-    from saod_ray.data import shapes
-
-    if shapes.is_missing(case.root):
-        with working("drawing scenes") as progress:
-            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
 
 
 @contextmanager

@@ -109,10 +109,10 @@ def train(
     from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
     from saod_ray.train.training import TrainResources, prepare_training
-    from saod_ray.workflow import draw_scenes
+    from saod_ray.workflow import draw_missing_scenes
 
     case = UseCase.load(use_case, data)
-    draw_scenes(case, terminal.progress)
+    draw_missing_scenes(case, terminal.progress)
     with terminal.progress("reading annotations") as progress:
         training = prepare_training(case, detector, weights_folder(weights), workers, overrides, progress)
     if training.begin():

@@ -57,6 +57,8 @@ class Driver:
                         if isinstance(message, WorkerProblem):
                             raise SaodError(message.sentence)
                         yield message
+                if self._is_stopping:  # the units that were left passed through without being begun
+                    raise KeyboardInterrupt
             except RayError as error:
                 raise self._explained(error) from error
             finally:

@@ -35,6 +35,7 @@ from saod_ray.store.units import Unit
 
 UNITS_PER_ACTOR = 2  # one in hand, and the next one on its way
 MIN_STORE_BYTES = 64 * 2**20  # where units are so small that the overhead of tasks would count as theirs
+SMALL_UNIT = 64 * 2**10  # bytes of pixels: units below share blocks, and so do their messages
 # tasks that prepare units: each costs the driver as much as a few images; beyond these limits one prepares several units
 MIN_TASKS, MAX_TASKS, IMAGES_PER_TASK = 64, 4096, 32
 
@@ -194,7 +195,8 @@ def _context(options: PipelineOptions) -> DataContext:
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.enable_auto_log_stats = False
-    context.target_max_block_size = 1  # a row leaves as soon as it is ready
+    # a row leaves as soon as it is ready, unless units are so small that the overhead of blocks dominates
+    context.target_max_block_size = SMALL_UNIT if options.unit_bytes < SMALL_UNIT else 1
     context.memory_usage_poll_interval_s = None  # it reads a process's whole page table each second
     context.execution_options.preserve_order = options.is_ordered
     context.execution_options.resource_limits = ExecutionResources(object_store_memory=options.object_store_bytes)
@@ -204,7 +206,7 @@ def _context(options: PipelineOptions) -> DataContext:
 
 
 def prepare_units(batch: pa.Table, units: UnitList, guard: Guard, options: PrepareOptions) -> Iterator[pa.Table]:
-    """Prepare the images of units, one after the other; runs as a task, once for all detectors."""
+    """Prepare the images of units one by one; runs as a task, once for all detectors."""
     for number in batch["number"].to_pylist():
         yield _prepare_unit(number, units[number], guard, options)
 

@@ -32,8 +32,6 @@ def score_ahead(
     Raises SaodError if the store cannot be scored.
     """
     store, settings = benchmark.store, benchmark.settings
-    for source in ("val", "id", "ood"):
-        ground_truth(store, source)  # once, before all tasks need it
     shard_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_shard)
     detector_task: Any = ray.remote(num_cpus=1, max_retries=0)(_score_detector)
     units = [

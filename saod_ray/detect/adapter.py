@@ -20,6 +20,7 @@ from saod_ray.detect.backends import batches
 from saod_ray.detect.checkpoints import load
 from saod_ray.detect.detections import Detections
 from saod_ray.detect.logit_tracking import track_logits
+from saod_ray.detect.mmdet_config import test_pipeline
 from saod_ray.detect.mmdetection import quiet
 from saod_ray.errors import SaodError
 
@@ -27,7 +28,6 @@ from mmcv.image import imresize, rescale_size  # isort: skip
 from mmcv.transforms import Compose  # isort: skip
 from mmdet.datasets.transforms import Resize  # isort: skip
 from mmdet.registry import MODELS, TRANSFORMS  # isort: skip
-from mmdet.utils import get_test_pipeline_cfg  # isort: skip
 
 BATCH = 2  # as in the paper
 # mmdet's name of a field → its name in `Detections`, except logits, which become uncertainties
@@ -138,7 +138,7 @@ class ResizeToPixels(Resize):
 
 def _preparation_steps(config: Config) -> list[Any]:
     """The steps of a config's test pipeline after reading the image."""
-    steps = [step for step in get_test_pipeline_cfg(config) if step["type"] != "LoadAnnotations"]
+    steps = [step for step in test_pipeline(config) if step["type"] != "LoadAnnotations"]
     return [{**step, "type": "ResizeToPixels"} if step["type"] == "Resize" else step for step in steps[1:]]
 
 

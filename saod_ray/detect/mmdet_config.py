@@ -1,4 +1,4 @@
-"""The mmdet config of a detector. mmdet is imported only when a function is called."""
+"""The mmdet config of a detector. Only a user's own config, which may need it, imports mmdet."""
 
 from __future__ import annotations
 
@@ -35,10 +35,16 @@ def load_config(entry: Entry, classes: int) -> Any:
 
 def inference_settings(config: Any) -> dict[str, Any]:
     """The parts of a config that detections depend on: the model without its training, and the test pipeline."""
-    from mmdet.utils import get_test_pipeline_cfg
-
     model = {key: value for key, value in config.to_dict()["model"].items() if key != "train_cfg"}
-    return {"model": model, "pipeline": list(get_test_pipeline_cfg(config.copy()))}
+    return {"model": model, "pipeline": list(test_pipeline(config))}
+
+
+def test_pipeline(config: Any) -> Any:
+    """The image preparation of a config's test data, below whatever wraps the dataset."""
+    dataset = config.test_dataloader.dataset
+    while "pipeline" not in dataset:
+        dataset = dataset.dataset if "dataset" in dataset else dataset.datasets[0]
+    return dataset.pipeline
 
 
 def class_counts(model: Any, in_head: bool = False) -> list[int]:

@@ -1,4 +1,4 @@
-"""Sets mmdet up: registers our heads, loads the configs that mmdet ships, and silences its output."""
+"""Sets mmdet up: registers our heads and silences its output."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from saod_ray.detect import heads, narrow_detr  # noqa: F401  (registers them, and makes mmdet importable)
 
-import mmdet  # isort: skip
 from mmdet.utils import register_all_modules  # isort: skip
-from mmengine.config import Config  # isort: skip
 
 register_all_modules(init_default_scope=True)
 for message in (".*num_anchors.*", ".*torch.meshgrid.*", ".*requires_grad=True to a scalar.*"):
     warnings.filterwarnings("ignore", message)  # about mmdet's own code, which users cannot change
-
-
-def load_shipped_config(name: str) -> Config:
-    """A config that mmdet ships, by its path below mmdet's folder of configs."""
-    return Config.fromfile(Path(mmdet.__file__).parent / ".mim" / "configs" / name)
 
 
 @contextmanager

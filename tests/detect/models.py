@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from saod_ray.detect.mmdetection import load_shipped_config, quiet
+from saod_ray.detect.configs.shipped import load_shipped_config
+from saod_ray.detect.mmdetection import quiet
 
 torch.set_num_threads(1)  # two workers of pytest share two cores
 GOLDEN = Path(__file__).parent.parent / "golden" / "heads"

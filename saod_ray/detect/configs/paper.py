@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mmengine.config import Config
 
-from saod_ray.detect.mmdetection import load_shipped_config
+from saod_ray.detect.configs.shipped import load_shipped_config
 
 STDS = [0.1, 0.1, 0.2, 0.2]
 MILESTONES = {12: [8, 11], 36: [27, 33]}

@@ -35,8 +35,8 @@ EXPERIMENT = Experiment(
     name="ablation",
     paper="Tab. 7",
     shows=(
-        "Ablation study by removing: LRP-Optimal thresholding for v = 0.5; LR calibration for uncalibrated model; "
-        "and image-level threshold u for the threshold corresponding to TPR = 0.95."
+        "How much each part of the recipe contributes: LRP-optimal thresholds v against v = 0.5, linear regression "
+        "against no calibration, and u from pseudo-OOD images against u that accepts 95 % of val."
     ),
     needs="detections on val, pseudo-ood and id; for DAQ, also on ood and on the corrupted images.",
     headers=("detector", "v", "calibrator", "u"),

@@ -40,8 +40,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="accuracy",
     paper="Tab. A.8",
-    shows="COCO-style AP of the used object detectors on validation set and test set, along with their corrupted "
-    "versions.",
+    shows="COCO AP on val and on ID, as photographed and at each severity of corruption.",
     needs="detections on val and id; for val's corrupted versions, `run --with-val-shift`.",
     columns=columns,
     rows=rows,

@@ -30,8 +30,9 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="aggregation",
     paper="Tab. 2 and A.11",
-    shows="AUROC scores for image-level uncertainties when aggregating through different methods: top-m is the average "
-    "of the lowest m uncertainties, of 1 - score and of the determinant of the boxes' covariance.",
+    shows="How well an image's uncertainty separates ID from OOD (AUROC), by how it is pooled from the image's detections. "
+    "top-m is the mean of the m least uncertain detections; the uncertainty is 1 - score, or the determinant of the "
+    "boxes' covariance.",
     needs="detections on id and ood; for the determinant, a probabilistic detector.",
     headers=("detector", "uncertainty"),
     columns=tuple(Column(aggregate, "%", higher_is_better=True) for aggregate in AGGREGATES),

@@ -38,7 +38,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="calibrators",
     paper="Tab. 5",
-    shows="Effect of post hoc calibration on LaECE and LRP (in %).",
+    shows="What each calibrator does to LaECE and LRP on ID.",
     needs="detections on val and id.",
     headers=("detector", "measure"),
     columns=tuple(Column(kind, higher_is_better=False) for kind in KINDS),

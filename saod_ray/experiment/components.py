@@ -24,8 +24,8 @@ def rows(context: ExperimentContext) -> Iterator[Row]:
 EXPERIMENT = Experiment(
     name="components",
     paper="Tab. 6 and A.16",
-    shows="Evaluating self-aware object detectors, with the components of the LRP error: Loc, FP and FN are the average "
-    "1 - IoU of TPs, 1 - precision and 1 - recall; _T is domain shift.",
+    shows="The main table with LRP split into its parts: mean 1 - IoU of true positives (Loc), 1 - precision (FP) and "
+    "1 - recall (FN). _T is under corruption.",
     needs="detections on val, pseudo-ood, id, its corrupted versions and ood.",
     columns=tuple(Column(metric.title, "%", higher_is_better=metric.is_higher_better) for metric in METRICS),
     rows=rows,

@@ -24,7 +24,7 @@ def rows(context: ExperimentContext) -> Iterator[Row]:
 EXPERIMENT = Experiment(
     name="image-threshold",
     paper="Tab. A.12",
-    shows="Effectiveness of the pseudo-OOD set approach compared to using TPR@0.95.",
+    shows="Two ways to set the image threshold u: on pseudo-OOD images, or so that 95 % of val is accepted.",
     needs="detections on val, pseudo-ood, id and ood.",
     headers=("detector", "method"),
     columns=tuple(Column(metric.title, "%", higher_is_better=True) for metric in METRICS),

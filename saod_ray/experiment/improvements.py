@@ -40,7 +40,7 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="improvements",
     paper="Tab. A.15",
-    shows="Effect of common improvements (epochs, multi-scale training, stronger backbones) on F-RCNN; AP is on ID.",
+    shows="What longer training, training at many scales and stronger backbones do for F-RCNN. AP is on ID.",
     needs="f-rcnn and its variants: `saod-ray run --detectors f-rcnn-short,f-rcnn-single,f-rcnn,f-rcnn-large`.",
     headers=("detector", "adds"),
     columns=tuple(

@@ -30,7 +30,7 @@ def rows(context: ExperimentContext) -> Iterator[Row]:
 EXPERIMENT = Experiment(
     name="ood-subsets",
     paper="Tab. 4",
-    shows="AUROC scores on subsets of the OOD images, from near to far OOD.",
+    shows="AUROC of ID against each OOD subset, from near to far.",
     needs="detections on id and ood.",
     columns=columns,
     rows=rows,

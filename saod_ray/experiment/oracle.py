@@ -50,8 +50,8 @@ def charts(context: ExperimentContext, outcome: Outcome) -> dict[str, Spec]:
 EXPERIMENT = Experiment(
     name="oracle",
     paper="Fig. A.16",
-    shows="Comparison of LRP-optimal thresholds obtained on val, as used by the self-aware detectors, and LRP-optimal "
-    "thresholds obtained on ID as oracle thresholds.",
+    shows="How far the LRP-optimal thresholds fitted on val, which self-aware detectors use, are from the best ones for ID, "
+    "which only an oracle knows.",
     needs="detections on val and id.",
     headers=("detector", "class"),
     columns=(Column("v on val", ""), Column("v on ID", ""), Column("difference", "", higher_is_better=False)),

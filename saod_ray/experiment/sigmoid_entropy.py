@@ -24,8 +24,8 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="sigmoid-entropy",
     paper="Tab. A.9",
-    shows="AUROC values for different variations of computing entropy as the uncertainty for sigmoid-based detectors: "
-    "the average over the classes, of the maximum-scoring class, and of the categorical distribution after softmax.",
+    shows="Three entropies of detectors with one sigmoid per class, by AUROC of ID against OOD: the mean over classes, "
+    "that of the class with the highest score, and that of the softmax over classes.",
     needs="detections of a sigmoid-based detector (rs-rcnn, atss, d-detr) on id and ood.",
     columns=tuple(Column(title, "%", higher_is_better=True) for title in KINDS),
     rows=rows,

@@ -80,8 +80,8 @@ EXPERIMENT = Experiment(
     name="thresholds",
     paper="Fig. A.15",
     shows=(
-        "The effect of image- and detection-level thresholds. For the sake of analysis simplicity, a single confidence "
-        "score threshold v is used instead of the class-wise approach when v varies."
+        "How DAQ and its parts react when one threshold moves and everything else stays: u for images, or v for "
+        "detections. While v moves, all classes share it."
     ),
     needs="detections on val, pseudo-ood and id; for DAQ, also on ood and on the corrupted images.",
     headers=("detector", "threshold", "step"),

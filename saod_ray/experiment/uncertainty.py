@@ -33,8 +33,8 @@ def rows(context: ExperimentContext) -> Iterator[Row | Remark]:
 EXPERIMENT = Experiment(
     name="uncertainty",
     paper="Tab. 3",
-    shows="AUROC scores of different detection-level uncertainty estimates: of the classification (entropy, "
-    "Dempster-Shafer, 1 - score) and of the localisation (determinant, trace, entropy of the boxes' covariance).",
+    shows="Which uncertainty of a detection separates ID from OOD best (AUROC): of its class (entropy, Dempster-Shafer, "
+    "1 - score) or of its box (determinant, trace and entropy of the covariance).",
     needs="detections on id and ood; for the localisation, a probabilistic detector.",
     columns=tuple(Column(title, "%", higher_is_better=True) for title in KINDS),
     rows=rows,

@@ -1,32 +1,119 @@
-"""The entry point of the command line. Commands import what they need when they run, so that `--help` is quick."""
+"""The entry point of the command line.
+
+Modules of commands are imported when a command is used, and they import what they need when it runs, so that `--help` is
+quick.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
-import click
+import typer
+from typer.core import TyperGroup
 
 from saod_ray import __version__
-from saod_ray.cli.data import data
-from saod_ray.cli.detectors import detectors, doctor, train
-from saod_ray.cli.experiments import experiment
-from saod_ray.cli.options import OrderedGroup
-from saod_ray.cli.predict import predict, serve
-from saod_ray.cli.run import run
-from saod_ray.cli.score import report, score
-from saod_ray.cli.stores import diff, export, import_command, verify
+from saod_ray.cli.options import DOCS, OneOf
 from saod_ray.errors import SaodError
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVEL = OneOf("debug", "info", "warning", "error")
 STOPPED = (
     "Stopped; no file was left half-written. Run the same command again: run and train resume, the others start over."
 )
+INTERRUPTED = 130  # exit code after Ctrl-C
 logger = logging.getLogger("saod_ray")
 
 # nothing here needs BLAS, and its idle threads cost more than they bring; a user's own setting is kept
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is defined, and its line in `saod-ray --help`."""
+
+    panel: str
+    module: str  # in saod_ray.cli
+    summary: str  # the first sentence of its docstring
+
+
+RUN, RESULTS, STORES, USE, MACHINE = "Run", "Results", "Stores", "Use a self-aware detector", "This machine"
+COMMANDS = {
+    "run": CommandEntry(RUN, "run", "Run detectors over a use case into a store, and score it."),
+    "data": CommandEntry(RUN, "data", "Build, count and preview the images of a use case."),
+    "detectors": CommandEntry(RUN, "detectors", "List the detectors, and which of them have weights here."),
+    "train": CommandEntry(RUN, "detectors", "Train a detector on a use case's train split."),
+    "score": CommandEntry(RESULTS, "score", "Compute every metric from a store's detections, without inference."),
+    "report": CommandEntry(RESULTS, "score", "Write results as one HTML file that needs no network."),
+    "experiment": CommandEntry(RESULTS, "experiments", "Reproduce an experiment of the paper, without inference."),
+    "diff": CommandEntry(RESULTS, "stores", "Show what changed between two stores, or between two detectors of one."),
+    "import": CommandEntry(STORES, "stores", "Import detections of any tool into a store."),
+    "export": CommandEntry(STORES, "stores", "Write a split's detections as a COCO result list."),
+    "verify": CommandEntry(STORES, "stores", "Check that every shard is intact and every image accounted for."),
+    "predict": CommandEntry(USE, "predict", "Accept or reject images, and detect on those accepted."),
+    "serve": CommandEntry(USE, "predict", "Answer HTTP requests: POST an image to /predict, GET /healthz."),
+    "doctor": CommandEntry(MACHINE, "detectors", "Show what this machine can run, and how to install the rest."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports the module of a command when the command is used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, or None."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            module = import_module(f"saod_ray.cli.{COMMANDS[cmd_name].module}")
+            self.commands.update(typer.main.get_group(module.app).commands)
+            for command in self.commands.values():
+                _hide_type_of_help(command, ctx)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names; a similar name is suggested for one that does not exist."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from saod_ray.errors import did_you_mean
+
+            raise SaodError(f"No such command '{args[0]}'{did_you_mean(args[0], COMMANDS)}: see `saod-ray --help`.")
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help: typer's own takes twice the time, most of it for imports."""
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.table import Table
+        from rich.text import Text
+
+        console = Console(highlight=False)
+        console.print(f"\n Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...\n", markup=False)
+        console.print(f" {self.help}\n", markup=False)
+        rows: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for option in self.get_params(ctx):
+            if (record := option.get_help_record(ctx)) and not getattr(option, "hidden", False):
+                rows["Options"].append(record)
+        for name, entry in COMMANDS.items():
+            rows.setdefault(entry.panel, []).append((name, entry.summary))
+        width = max(len(name) for panel in rows.values() for name, _ in panel)
+        for title, lines in rows.items():
+            table = Table.grid(padding=(0, 2))
+            table.add_column(no_wrap=True, min_width=min(width, 30))
+            for name, summary in lines:
+                table.add_row(Text(name, "bold cyan"), Text(summary))
+            console.print(Panel(table, title=title, title_align="left", border_style="dim"))
+        console.print(f" `saod-ray COMMAND --help` explains a command. More: {DOCS}/start.md\n", markup=False)
+
+
+def _hide_type_of_help(command: Any, ctx: Any) -> None:
+    """Show `--help` without a type, as other flags."""
+    if (option := command.get_help_option(ctx)) is not None:
+        option.metavar = ""
+    for subcommand in getattr(command, "commands", {}).values():
+        _hide_type_of_help(subcommand, ctx)
 
 
 class StderrHandler(logging.Handler):
@@ -34,7 +121,7 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, with the traceback of its exception and of the causes."""
-        click.echo(self.format(record), err=True)
+        typer.echo(self.format(record), err=True)
 
 
 def configure_logging(level: str) -> None:
@@ -46,38 +133,63 @@ def configure_logging(level: str) -> None:
         logger.addHandler(handler)
 
 
-@click.group(cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), default="warning", show_default=True,
-              help="What to log to stderr; debug adds tracebacks to error messages.")  # fmt: skip
-@click.version_option(__version__, prog_name="saod-ray")
-def cli(log_level: str) -> None:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"saod-ray, version {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="saod-ray",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def root(
+    log_level: Annotated[
+        str,
+        typer.Option(
+            "--log-level",
+            metavar="LEVEL",
+            parser=LOG_LEVEL,
+            autocompletion=LOG_LEVEL.complete,
+            help="What to log to stderr: debug, info, warning or error. debug adds tracebacks to error messages.",
+        ),
+    ] = "warning",
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Benchmark self-aware object detectors (SAOD): from images to DAQ, and to detectors that know when to refuse."""
     configure_logging(log_level)
 
 
-for _command in (
-    *(run, data, detectors, train, import_command, score, report, experiment),
-    *(diff, export, verify, predict, serve, doctor),
-):
-    cli.add_command(_command)
+cli: Any = typer.main.get_command(app)
 
 
-def main(args: list[str] | None = None) -> None:
+def main(args: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one sentence on stderr and exit code 1."""
+    words = list(sys.argv[1:] if args is None else args)
     try:
-        code = cli.main(args=args, prog_name="saod-ray", standalone_mode=False)
+        code = cli.main(args=words or ["--help"], prog_name="saod-ray", standalone_mode=False)
+        if code == INTERRUPTED:
+            _fail(STOPPED)
     except SaodError as error:
         logger.debug("The command failed.", exc_info=error)
         code = _fail(str(error), error.code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "")
-        code = 0
-    except click.ClickException as error:
+    except typer.TyperException as error:
         context = getattr(error, "ctx", None)
-        hint = f" See `{context.command_path} --help`." if context else ""
-        code = _fail(error.format_message() + hint)
-    except click.Abort:
-        code = _fail(STOPPED, 130)
+        hint = f". See `{context.command_path} --help`." if context else ""
+        message = error.format_message()  # empty where typer has printed the help, for want of a subcommand
+        code = _fail(message.rstrip(".") + hint) if message else 0
+    except (typer.Abort, KeyboardInterrupt):
+        code = _fail(STOPPED, INTERRUPTED)
     except BrokenPipeError:
         code = 0
     except (OSError, UnicodeError) as error:
@@ -87,5 +199,5 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int = 1) -> int:
-    click.echo(f"saod-ray: {' '.join(message.splitlines())}", err=True)
+    typer.echo(f"saod-ray: {' '.join(message.splitlines())}", err=True)
     return code

@@ -4,20 +4,54 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
 
-from saod_ray.cli import terminal
-from saod_ray.cli.options import ADDRESS, JSON, ROOT, WEIGHTS, FiniteFloat, GpuShare
+from saod_ray.cli import completion, terminal
+from saod_ray.cli.options import (
+    CLUSTER,
+    WHAT,
+    Address,
+    Data,
+    GpuShare,
+    Json,
+    Number,
+    Weights,
+    Whole,
+    examples,
+    given,
+)
+
+app = typer.Typer()
+OVERRIDES = ("epochs", "batch_size", "learning_rate", "seed", "init", "limit")  # of a training recipe
+RECIPE = "Recipe"
 
 
-@click.command()
-@click.option("--use-case", metavar="NAME|FILE", help="gen, av, shapes, or a use case TOML file; all three by default.")
-@WEIGHTS
-@click.option("--detectors", metavar="FILE.toml", help="A TOML file of detectors to list instead of the built-in ones.")
-@JSON
-def detectors(use_case: str | None, weights: str | None, detectors: str | None, as_json: bool) -> None:
+@app.command(epilog=examples("detectors", "detectors --use-case gen --weights ~/weights", page="detectors.md"))
+def detectors(
+    use_case: Annotated[
+        str | None,
+        typer.Option(
+            "--use-case",
+            metavar="NAME",
+            help="shapes, gen or av, or a use case TOML file.",
+            show_default="all three",
+            autocompletion=completion.use_cases,
+        ),
+    ] = None,
+    weights: Weights = None,
+    detectors: Annotated[
+        str | None,
+        typer.Option(
+            "--detectors",
+            metavar="FILE",
+            help="A TOML file of detectors to list.",
+            show_default="the built-in ones",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """List the detectors, and which of them have weights here."""
     from dataclasses import asdict
 
@@ -33,12 +67,12 @@ def detectors(use_case: str | None, weights: str | None, detectors: str | None, 
         entries = [entry for name in case_names for entry in registry.all_entries(name)]
     states = [registry.state(entry, folder) for entry in entries]
     if as_json:
-        click.echo(json.dumps([asdict(state) for state in states], indent=1))
+        typer.echo(json.dumps([asdict(state) for state in states], indent=1))
         return
     for name in dict.fromkeys(state.use_case for state in states):
         _print_detectors(name, [state for state in states if state.use_case == name], folder)
     if any(state.weights is None and state.looked_for for state in states):
-        click.echo(
+        typer.echo(
             f"next     put weights into {folder}, name their folder with --weights DIR, or train: saod-ray train --help"
         )
 
@@ -71,41 +105,121 @@ def _print_detectors(use_case: str, states: list[Any], weights: Path) -> None:
     console.print()
 
 
-@click.command()
-@click.option("--detector", required=True, metavar="NAME|CONFIG.py", help="A detector's name, or an mmdet config.")
-@click.option(
-    "--use-case", default="shapes", show_default=True, metavar="NAME|FILE", help="Use case whose train split to use."
+@app.command(
+    epilog=examples(
+        "train --detector atss --limit 64 --epochs 1", "train --detector config.py --use-case gen", page="training.md"
+    )
 )
-@ROOT
-@WEIGHTS
-@click.option("--epochs", type=click.IntRange(1), help="The recipe's by default; its schedule is stretched to fit.")
-@click.option(
-    "--batch-size", type=click.IntRange(1), help="Images per step over all workers; scales the learning rate."
-)
-@click.option("--learning-rate", type=FiniteFloat(0, min_open=True), help="The recipe's by default.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--init", type=click.Path(path_type=Path), metavar="FILE", help="Initial weights; those that fit are used."
-)
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Train on the first N images, to try it out.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Parallel Ray workers.")
-@click.option("--cpus-per-worker", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--gpus-per-worker", type=GpuShare(0), help="By default 1 if the cluster has GPUs, else 0.")
-@ADDRESS
-@JSON
 def train(
-    detector: str,
-    use_case: str,
-    data: str | None,
-    weights: str | None,
-    workers: int,
-    cpus_per_worker: int,
-    gpus_per_worker: float | None,
-    address: str | None,
-    as_json: bool,
-    **overrides: Any,
+    ctx: typer.Context,
+    detector: Annotated[
+        str,
+        typer.Option(
+            "--detector",
+            metavar="NAME",
+            help="A detector's name, or an mmdet config file.",
+            show_default=False,
+            rich_help_panel=WHAT,
+            autocompletion=completion.detectors,
+        ),
+    ],
+    use_case: Annotated[
+        str,
+        typer.Option(
+            "--use-case",
+            metavar="NAME",
+            help="shapes, gen or av, or a use case TOML file.",
+            rich_help_panel=WHAT,
+            autocompletion=completion.use_cases,
+        ),
+    ] = "shapes",
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            parser=Whole(1),
+            help="Train on the first N images, to try it out.",
+            show_default="all images",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    data: Data = None,
+    weights: Weights = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs",
+            metavar="N",
+            parser=Whole(1),
+            help="Number of epochs; the recipe's schedule is stretched to fit.",
+            show_default="the recipe's",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            metavar="N",
+            parser=Whole(1),
+            help="Images per step over all workers; scales the learning rate.",
+            show_default="the recipe's",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            "--learning-rate",
+            metavar="RATE",
+            parser=Number(0, is_open=True),
+            help="Learning rate.",
+            show_default="the recipe's",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", parser=Whole(0), help="Random seed.", rich_help_panel=RECIPE)
+    ] = 0,
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            "--init",
+            metavar="FILE",
+            help="Initial weights; those that fit are used.",
+            show_default="random",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", metavar="N", parser=Whole(1), help="Parallel Ray workers.", rich_help_panel=CLUSTER),
+    ] = 1,
+    cpus_per_worker: Annotated[
+        int,
+        typer.Option(
+            "--cpus-per-worker", metavar="N", parser=Whole(1), help="Cores per worker.", rich_help_panel=CLUSTER
+        ),
+    ] = 1,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(
+            "--gpus-per-worker",
+            metavar="N",
+            parser=GpuShare(0),
+            help="GPUs per worker.",
+            show_default="1 if the cluster has GPUs",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    address: Address = None,
+    as_json: Json = False,
 ) -> None:
-    """Train a detector on a use case's train split. Run the same command again to resume after a kill."""
+    """Train a detector on a use case's train split.
+
+    Run the same command again to resume after a kill.
+    """
     from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
     from saod_ray.train.training import TrainResources, prepare_training
@@ -114,10 +228,10 @@ def train(
     case = UseCase.load(use_case, data)
     draw_missing_scenes(case, terminal.progress)
     with terminal.progress("reading annotations") as progress:
-        training = prepare_training(case, detector, weights_folder(weights), workers, overrides, progress)
+        training = prepare_training(case, detector, weights_folder(weights), workers, given(OVERRIDES, ctx), progress)
     if training.begin():
         settings = training.settings
-        click.echo(
+        typer.echo(
             f"training {settings.detector} ({settings.config}) on {settings.images:,} images of {settings.use_case}: "
             f"{settings.epochs} epochs, batches of {settings.batch_size}, {workers} workers",
             err=True,
@@ -126,18 +240,17 @@ def train(
             training.run(TrainResources(address, cpus_per_worker, gpus_per_worker), progress)
     record = training.record()
     if as_json:
-        click.echo(json.dumps(record, indent=1, sort_keys=True))
+        typer.echo(json.dumps(record, indent=1, sort_keys=True))
         return
     first, last = record["loss"][0], record["loss"][-1]
     metrics = ", ".join(f"{name.upper()} {value:.3f}" for name, value in record["val"].items())
-    click.echo(f"{training.settings.detector}: {metrics} on val; the loss fell from {first:.3f} to {last:.3f}.")
+    typer.echo(f"{training.settings.detector}: {metrics} on val; the loss fell from {first:.3f} to {last:.3f}.")
     for suffix, what in (("safetensors", "weights"), ("png", "losses"), ("json", "record")):
-        click.echo(f"{what:<8} {training.file(suffix)}")
+        typer.echo(f"{what:<8} {training.file(suffix)}")
 
 
-@click.command()
-@JSON
-def doctor(as_json: bool) -> None:
+@app.command(epilog=examples("doctor", "doctor --json", page="start.md"))
+def doctor(as_json: Json = False) -> None:
     """Show what this machine can run, and how to install the rest."""
     from dataclasses import asdict
 
@@ -145,7 +258,7 @@ def doctor(as_json: bool) -> None:
 
     checks = findings()
     if as_json:
-        click.echo(json.dumps([asdict(check) for check in checks], indent=1))
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
         return
     from rich.text import Text
 

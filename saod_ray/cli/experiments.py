@@ -5,44 +5,73 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from saod_ray.cli import terminal
-from saod_ray.cli.options import DETECTORS, JSON
+from saod_ray.cli import completion, terminal
+from saod_ray.cli.options import OUTPUT, Detectors, Json, Partial, examples, split_names
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.experiment.experiment import Experiment, Outcome
 
+app = typer.Typer()
 logger = logging.getLogger(__name__)
 
 
-@click.command()
-@click.argument("name", metavar="NAME|all|list")
-@click.argument("store", required=False)
-@DETECTORS
-@click.option("--partial", is_flag=True, help="Use a store in which images are missing.")
-@JSON
-@click.option(
-    "--csv", type=click.Path(path_type=Path), metavar="FILE", help="Also write the table as CSV, in full precision."
-)
-@click.option("--latex", type=click.Path(path_type=Path), metavar="FILE", help="Also write the table as LaTeX.")
-@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the charts as SVG and PDF.")
+@app.command(epilog=examples("experiment list", "experiment ablation runs/shapes", page="experiments.md"))
 def experiment(
-    name: str,
-    store: str | None,
-    detectors: list[str] | None,
-    partial: bool,
-    as_json: bool,
-    csv: Path | None,
-    latex: Path | None,
-    figures: Path | None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="An experiment, all, or list to list them.",
+            show_default=False,
+            autocompletion=completion.experiments,
+        ),
+    ],
+    store: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STORE", help="Folder or URI of a store.", show_default=False, autocompletion=completion.stores
+        ),
+    ] = None,
+    detectors: Detectors = "all",
+    partial: Partial = False,
+    as_json: Json = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv",
+            metavar="FILE",
+            help="Also write the table as CSV, in full precision.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option(
+            "--latex",
+            metavar="FILE",
+            help="Also write the table as LaTeX.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures",
+            metavar="DIR",
+            help="Folder for the charts as SVG and PDF.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
 ) -> None:
-    """Reproduce an experiment of the paper with STORE's detections, without inference.
-
-    `all` runs every experiment, `list` lists them.
+    """Reproduce an experiment of the paper, without inference.
 
     The settings are those of the store's results.json. Outcomes are saved in STORE/experiments and shown in the store's
     next report.
@@ -61,19 +90,19 @@ def experiment(
         if out is not None:
             check_target(out)
     selected = experiments.all_experiments() if name == "all" else [experiments.find(name)]
-    outcomes, refused = _perform(selected, store, detectors, partial, figures)
+    outcomes, refused = _perform(selected, store, split_names(detectors), partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)
     if as_json:
         texts = [json.loads(outcome.json()) for outcome in outcomes]
         value = {"outcomes": texts, "refused": refused} if name == "all" else texts[0]
-        click.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
+        typer.echo(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False))
         return
     for outcome in outcomes:
         _print_experiment(outcome)
     for sentence in refused.values():
-        click.echo(f"not done: {sentence}", err=True)
-    click.echo(f"Saved in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
+        typer.echo(f"not done: {sentence}", err=True)
+    typer.echo(f"Saved in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
 
 
 def _perform(
@@ -127,10 +156,10 @@ def _print_experiment(outcome: Outcome) -> None:
     console = terminal.stdout()
     for table in terminal_tables(outcome, console.width):
         console.print(table)
-    click.echo(outcome.shows)
+    typer.echo(outcome.shows)
     for remark in outcome.remarks:
-        click.echo(f"note: {remark}", err=True)
-    click.echo()
+        typer.echo(f"note: {remark}", err=True)
+    typer.echo()
 
 
 def _print_experiments(as_json: bool) -> None:
@@ -142,7 +171,7 @@ def _print_experiments(as_json: bool) -> None:
     listed = experiments.all_experiments()
     if as_json:
         keys = ("name", "paper", "shows", "needs")
-        click.echo(json.dumps([{key: getattr(entry, key) for key in keys} for entry in listed], indent=1))
+        typer.echo(json.dumps([{key: getattr(entry, key) for key in keys} for entry in listed], indent=1))
         return
     table = Table("experiment", "the paper's", "what it shows, and what it needs", box=box.SIMPLE_HEAD, pad_edge=False)
     for entry in listed:

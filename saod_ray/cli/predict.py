@@ -9,52 +9,106 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from saod_ray.cli import terminal
-from saod_ray.cli.options import ADDRESS, BATCH_SIZE, WEIGHTS, FiniteFloat, parse_bytes
+from saod_ray.cli import completion, terminal
+from saod_ray.cli.options import (
+    OUTPUT,
+    WHAT,
+    Address,
+    BatchSize,
+    Number,
+    Weights,
+    Whole,
+    examples,
+    parse_bytes,
+)
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.predict.predictor import Prediction, PredictorConfig
     from saod_ray.score.self_aware import SelfAware
 
+app = typer.Typer()
 MAX_WITHOUT_RAY = 300  # images that `predict` handles in this process
+SERVER, REQUESTS = "Server", "Requests"
 
-SELFAWARE = click.option("--selfaware", required=True, type=click.Path(path_type=Path), metavar="FILE.json",
-                         help="Self-aware detector that `score` wrote: STORE/selfaware/DETECTOR.json.")  # fmt: skip
-DETECTOR = click.option("--detector", metavar="NAME|FILE.toml", help="That of the --selfaware file by default.")
-USE_CASE = click.option("--use-case", metavar="NAME|FILE", help="That of the --selfaware file by default.")
+SelfAwareFile = Annotated[
+    Path,
+    typer.Option(
+        "--selfaware",
+        metavar="FILE",
+        help="Self-aware detector that `score` wrote: STORE/selfaware/DETECTOR.json.",
+        show_default=False,
+        rich_help_panel=WHAT,
+    ),
+]
+DetectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--detector",
+        metavar="NAME",
+        help="A detector's name, or a detector TOML file.",
+        show_default="that of the --selfaware file",
+        rich_help_panel=WHAT,
+        autocompletion=completion.detectors,
+    ),
+]
+UseCaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--use-case",
+        metavar="NAME",
+        help="shapes, gen or av, or a use case TOML file.",
+        show_default="that of the --selfaware file",
+        rich_help_panel=WHAT,
+        autocompletion=completion.use_cases,
+    ),
+]
 
 
-@click.command()
-@click.argument("images", nargs=-1, metavar="IMAGE…")
-@SELFAWARE
-@DETECTOR
-@USE_CASE
-@WEIGHTS
-@click.option("--draw", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Folder for a picture of each verdict.")  # fmt: skip
-@BATCH_SIZE
-@ADDRESS
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per image and line.")
+@app.command(
+    epilog=examples(
+        "predict photo.jpg --selfaware runs/shapes/selfaware/atss.json",
+        "predict photos/ --selfaware runs/shapes/selfaware/atss.json --draw drawn --json",
+        page="deploy.md",
+    )
+)
 def predict(
-    images: tuple[str, ...],
-    selfaware: Path,
-    detector: str | None,
-    use_case: str | None,
-    weights: str | None,
-    draw: Path | None,
-    batch_size: int,
-    address: str | None,
-    as_json: bool,
+    selfaware: SelfAwareFile,
+    images: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE...",
+            help="Files, folders or patterns, or - for a list on stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    detector: DetectorOption = None,
+    use_case: UseCaseOption = None,
+    weights: Weights = None,
+    draw: Annotated[
+        Path | None,
+        typer.Option(
+            "--draw",
+            metavar="DIR",
+            help="Folder for a picture of each verdict.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", metavar="", help="Print one JSON object per image and line.", rich_help_panel=OUTPUT),
+    ] = False,
+    address: Address = None,
+    batch_size: BatchSize = 1,
 ) -> int:
     """Accept or reject images, and detect on those accepted.
 
-    IMAGE is a file, a folder, a pattern, or - for a list on stdin. More than 300 images are distributed with Ray. The
-    exit code is 2 if some images failed.
+    More than 300 images are distributed with Ray. The exit code is 2 if some images failed.
     """
     from saod_ray.predict.drawing import picture_name
     from saod_ray.predict.files import resolve_inputs
@@ -63,7 +117,7 @@ def predict(
     config = PredictorConfig.from_self_aware(
         _load(selfaware), detector, use_case=use_case, weights=weights, batch_size=batch_size
     )
-    files = resolve_inputs(images, _stdin_lines())
+    files = resolve_inputs(tuple(images or ()), _stdin_lines())
     counts = {"accepted": 0, "rejected": 0, "failed": 0}
     with ExitStack() as stack:
         predictions = _predictions(stack, config, files, draw is not None, address)
@@ -77,7 +131,7 @@ def predict(
             counts["failed" if verdict is None else "accepted" if verdict.accepted else "rejected"] += 1
             _print_prediction(prediction, picture, as_json)
             progress(number, len(files))
-    click.echo(", ".join(f"{count:,} {outcome}" for outcome, count in counts.items()), err=True)
+    typer.echo(", ".join(f"{count:,} {outcome}" for outcome, count in counts.items()), err=True)
     return 2 if counts["failed"] else 0
 
 
@@ -87,7 +141,7 @@ def _load(selfaware: Path) -> SelfAware:
 
     self_aware = SelfAware.load(selfaware)
     if not self_aware.has_digest:
-        click.echo(
+        typer.echo(
             f"note: {selfaware} has no digest, as an earlier version wrote it: score again to add one.", err=True
         )
     return self_aware
@@ -112,7 +166,7 @@ def _predictions(
     from saod_ray.engine.driver import Callbacks
     from saod_ray.predict.batch import predict_batch
 
-    callbacks = Callbacks(on_message=lambda message: click.echo(message, err=True))
+    callbacks = Callbacks(on_message=lambda message: typer.echo(message, err=True))
     return predict_batch(config, files, draw=draw, callbacks=callbacks)
 
 
@@ -126,62 +180,106 @@ def _print_prediction(prediction: Prediction, picture: Path | None, as_json: boo
     verdict = prediction.verdict
     if as_json:
         location = {} if picture is None else {"drawn": str(picture)}
-        click.echo(json.dumps({**prediction.to_json(), **location}, allow_nan=False))
+        typer.echo(json.dumps({**prediction.to_json(), **location}, allow_nan=False))
         return
     summary = verdict.summary() if verdict is not None else f"failed: {prediction.error}"
-    click.echo(click.format_filename(f"{prediction.file}: {summary}"))  # names may have bytes that no terminal shows
+    typer.echo(typer.format_filename(f"{prediction.file}: {summary}"))  # names may have bytes that no terminal shows
     for detection in verdict.to_json()["detections"] if verdict is not None else ():
         score = "?" if detection["score"] is None else f"{detection['score']:.4f}"
-        click.echo(f"  {detection['class']} {score} [{', '.join(f'{value:.1f}' for value in detection['box'])}]")
+        typer.echo(f"  {detection['class']} {score} [{', '.join(f'{value:.1f}' for value in detection['box'])}]")
 
 
-@click.command()
-@SELFAWARE
-@DETECTOR
-@USE_CASE
-@WEIGHTS
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every interface."
+@app.command(
+    epilog=examples(
+        "serve --selfaware runs/shapes/selfaware/atss.json",
+        "serve --selfaware runs/shapes/selfaware/atss.json --host 0.0.0.0 --token-file token",
+        page="deploy.md",
+    )
 )
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="A secret that requests must send as `Authorization: Bearer SECRET`; needed beyond loopback.")  # fmt: skip
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0 picks a free one.",
-)
-@click.option("--max-bytes", default="20MB", show_default=True, callback=parse_bytes, help="Largest request.")
-@click.option("--max-pixels", type=click.IntRange(1), default=50_000_000, show_default=True, help="Largest image.")
-@click.option(
-    "--gather", type=click.IntRange(1), default=8, show_default=True, help="Requests per call of the detector, at most."
-)
-@click.option("--wait-ms", type=FiniteFloat(0), default=0.0, show_default=True,
-              help="How long a call waits for more requests.")  # fmt: skip
-@BATCH_SIZE
-@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Copies of the detector.")
-@click.option("--drain", type=click.IntRange(0, 50), default=30, show_default=True, metavar="SECONDS",
-              help="Time for requests in flight to finish at the end.")  # fmt: skip
-@ADDRESS
 def serve(
-    selfaware: Path,
-    detector: str | None,
-    use_case: str | None,
-    weights: str | None,
-    host: str,
-    token_file: Path | None,
-    port: int,
-    max_bytes: int,
-    max_pixels: int,
-    gather: int,
-    wait_ms: float,
-    batch_size: int,
-    replicas: int,
-    drain: int,
-    address: str | None,
+    selfaware: SelfAwareFile,
+    detector: DetectorOption = None,
+    use_case: UseCaseOption = None,
+    weights: Weights = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="Address to listen on; 0.0.0.0 is every interface.",
+            rich_help_panel=SERVER,
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            metavar="N",
+            parser=Whole(0, 65535),
+            help="Port to listen on; 0 picks a free one.",
+            rich_help_panel=SERVER,
+        ),
+    ] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A secret that requests must send as `Authorization: Bearer SECRET`; needed beyond loopback.",
+            show_default=False,
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas", metavar="N", parser=Whole(1), help="Copies of the detector.", rich_help_panel=SERVER
+        ),
+    ] = 1,
+    drain: Annotated[
+        int,
+        typer.Option(
+            "--drain",
+            metavar="SECONDS",
+            parser=Whole(0, 50),
+            help="Time for requests in flight to finish at the end.",
+            rich_help_panel=SERVER,
+        ),
+    ] = 30,
+    max_bytes: Annotated[
+        str, typer.Option("--max-bytes", metavar="SIZE", help="Largest request.", rich_help_panel=REQUESTS)
+    ] = "20MB",
+    max_pixels: Annotated[
+        int,
+        typer.Option("--max-pixels", metavar="N", parser=Whole(1), help="Largest image.", rich_help_panel=REQUESTS),
+    ] = 50_000_000,
+    gather: Annotated[
+        int,
+        typer.Option(
+            "--gather",
+            metavar="N",
+            parser=Whole(1),
+            help="Requests per call of the detector, at most.",
+            rich_help_panel=REQUESTS,
+        ),
+    ] = 8,
+    wait_ms: Annotated[
+        float,
+        typer.Option(
+            "--wait-ms",
+            metavar="MS",
+            parser=Number(0),
+            help="How long a call waits for more requests.",
+            rich_help_panel=REQUESTS,
+        ),
+    ] = 0.0,
+    address: Address = None,
+    batch_size: BatchSize = 1,
 ) -> None:
-    """Answer HTTP requests: POST an image to /predict, GET /healthz. Ctrl-C or SIGTERM stops it."""
+    """Answer HTTP requests: POST an image to /predict, GET /healthz.
+
+    Ctrl-C or SIGTERM stops it.
+    """
     import signal
 
     from saod_ray.engine.cluster import connected
@@ -197,7 +295,9 @@ def serve(
             from saod_ray.predict.server import RequestLimits, serve_http
         except ModuleNotFoundError as error:
             raise SaodError(f"Ray Serve needs {error.name}: `pip install 'saod-ray[ray]'`.") from error
-        limits = RequestLimits(max_bytes, max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest)
+        limits = RequestLimits(
+            parse_bytes("--max-bytes", max_bytes), max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest
+        )
         is_private = address is None
         with serve_http(
             config, limits, host=host, port=port, replicas=replicas, is_private=is_private, drain=drain
@@ -205,7 +305,7 @@ def serve(
             stopped = threading.Event()
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stopped.set())
-            click.echo(f"'{config.entry.name}' answers at {url}: POST an image to /predict, GET /healthz.")
+            typer.echo(f"'{config.entry.name}' answers at {url}: POST an image to /predict, GET /healthz.")
             while not stopped.wait(1.0):
                 pass
             for number in (signal.SIGINT, signal.SIGTERM):

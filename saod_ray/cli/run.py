@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from saod_ray.cli import terminal
+from saod_ray.cli import completion, terminal
 from saod_ray.cli.options import (
-    ADDRESS,
-    BATCH_SIZE,
-    FOLLOW_LINKS,
+    ADVANCED,
+    CLUSTER,
+    DRY_RUN,
     MAX_PIXELS,
-    ROOT,
-    WEIGHTS,
-    FiniteFloat,
+    SCORING,
+    WHAT,
+    WHERE,
+    Address,
+    BatchSize,
+    Data,
+    FollowLinks,
     GpuShare,
+    MaxPixels,
+    Number,
+    Weights,
+    Whole,
+    examples,
+    given,
     parse_actors,
 )
 from saod_ray.cli.score import print_results
@@ -31,67 +41,190 @@ if TYPE_CHECKING:
     from saod_ray.engine.estimate import Estimate
     from saod_ray.workflow import RunOptions, ScoredStore
 
+app = typer.Typer()
+NOT_RUN_OPTIONS = ("dry_run", "probe", "price", "as_json")  # parameters that are not fields of RunOptions
 
-@click.command()
-@click.option(
-    "--use-case",
-    default="shapes",
-    show_default=True,
-    metavar="NAME|FILE",
-    help="Built-in use case, or a use case TOML file.",
+
+@app.command(
+    epilog=examples("run --detectors atss --limit 8", "run --use-case gen --data ~/data --dry-run", page="engine.md")
 )
-@click.option("--detectors", default="all", show_default=True, metavar="all|A,B|FILE.toml",
-              help="Built-in detectors, or a detector TOML file.")  # fmt: skip
-@click.option("--store", metavar="DIR|URI", help="Store to write to.  [default: runs/USE_CASE]")
-@ROOT
-@WEIGHTS
-@click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help="Use only the first N images of each split, for a trial."
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed for image corruptions.")
-@ADDRESS
-@click.option(
-    "--actors",
-    callback=parse_actors,
-    metavar="MIN:MAX",
-    help="Actors per pipeline; by default one per GPU, or per core.",
-)
-@click.option(
-    "--group",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Detectors per pipeline; each group decodes the images again. All by default.",
-)
-@click.option(
-    "--gpus-per-actor",
-    type=GpuShare(0),
-    metavar="N",
-    help="GPUs per actor; 0.5 shares one. By default 1 if there are any.",
-)
-@BATCH_SIZE
-@MAX_PIXELS
-@FOLLOW_LINKS
-@click.option("--unit-images", type=click.IntRange(1), default=128, show_default=True, help="Images per unit of work.")
-@click.option("--max-errors", type=FiniteFloat(0, 1), default=0.01, show_default=True, metavar="SHARE",
-              help="Share of images that may fail before the run ends.")  # fmt: skip
-@click.option("--bootstrap", type=click.IntRange(0), default=200, show_default=True, metavar="N",
-              help="Resample the images N times for 95 % intervals.")  # fmt: skip
-@click.option("--with-val-shift", is_flag=True,
-              help="Also detect on corrupted copies of val; only `experiment accuracy` needs them.")  # fmt: skip
-@click.option("--retry-failed", is_flag=True, help="Repeat units with failed images.")
-@click.option("--replace", is_flag=True, help="Replace detections of other weights, options, packages or another seed.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and its estimated time and size, and stop.")
-@click.option("--probe", is_flag=True, help="With --dry-run: measure the detectors' speed here for 20 seconds.")
-@click.option("--price", type=FiniteFloat(0), help="With --dry-run: price per actor-hour; adds a cost column.")
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-def run(dry_run: bool, probe: bool, price: float | None, as_json: bool, **options: Any) -> int:
+def run(
+    ctx: typer.Context,
+    use_case: Annotated[
+        str,
+        typer.Option(
+            "--use-case",
+            metavar="NAME",
+            help="shapes, gen or av, or a use case TOML file.",
+            rich_help_panel=WHAT,
+            autocompletion=completion.use_cases,
+        ),
+    ] = "shapes",
+    detectors: Annotated[
+        str,
+        typer.Option(
+            "--detectors",
+            metavar="NAMES",
+            help="Names separated by commas, all, or a detector TOML file. `saod-ray detectors` lists the names.",
+            rich_help_panel=WHAT,
+            autocompletion=completion.detectors,
+        ),
+    ] = "all",
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            parser=Whole(1),
+            help="Use only the first N images of each split, for a trial.",
+            show_default="all images",
+            rich_help_panel=WHAT,
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="DIR",
+            help="Folder or URI to write to.",
+            show_default="runs/USE_CASE",
+            rich_help_panel=WHERE,
+            autocompletion=completion.stores,
+        ),
+    ] = None,
+    data: Data = None,
+    weights: Weights = None,
+    address: Address = None,
+    actors: Annotated[
+        str | None,
+        typer.Option(
+            "--actors",
+            metavar="MIN:MAX",
+            help="Processes that hold the detectors.",
+            show_default="one per GPU, or per core",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        int,
+        typer.Option(
+            "--bootstrap",
+            metavar="N",
+            parser=Whole(0),
+            help="Resample the images N times for 95 % intervals; 0 for none.",
+            rich_help_panel=SCORING,
+        ),
+    ] = 200,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            metavar="",
+            help="Show the plan with its estimated time and size, and stop.",
+            rich_help_panel=DRY_RUN,
+        ),
+    ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            metavar="",
+            help="Measure the detectors' speed here for 20 seconds, for the estimate.",
+            rich_help_panel=DRY_RUN,
+        ),
+    ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            "--price",
+            metavar="PRICE",
+            parser=Number(0),
+            help="Price per actor-hour; adds a cost column to the estimate.",
+            show_default=False,
+            rich_help_panel=DRY_RUN,
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", parser=Whole(0), help="Random seed of the corruptions.", rich_help_panel=ADVANCED
+        ),
+    ] = 0,
+    group: Annotated[
+        int | None,
+        typer.Option(
+            "--group",
+            metavar="N",
+            parser=Whole(1),
+            help="Detectors per pipeline, for GPUs that cannot hold all; each group decodes the images again.",
+            show_default="all",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    gpus_per_actor: Annotated[
+        float | None,
+        typer.Option(
+            "--gpus-per-actor",
+            metavar="N",
+            parser=GpuShare(0),
+            help="GPUs per actor; 0.5 lets two share one.",
+            show_default="1 if there are GPUs",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    batch_size: BatchSize = 1,
+    unit_images: Annotated[
+        int,
+        typer.Option(
+            "--unit-images", metavar="N", parser=Whole(1), help="Images per unit of work.", rich_help_panel=ADVANCED
+        ),
+    ] = 128,
+    max_errors: Annotated[
+        float,
+        typer.Option(
+            "--max-errors",
+            metavar="SHARE",
+            parser=Number(0, 1),
+            help="Share of images that may fail before the run ends.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = 0.01,
+    max_pixels: MaxPixels = MAX_PIXELS,
+    follow_links: FollowLinks = False,
+    with_val_shift: Annotated[
+        bool,
+        typer.Option(
+            "--with-val-shift",
+            metavar="",
+            help="Also detect on corrupted copies of val; only `experiment accuracy` needs them.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", metavar="", help="Repeat units with failed images.", rich_help_panel=ADVANCED),
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            metavar="",
+            help="Replace detections of other weights, options, packages or another seed.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print the results as JSON on stdout.", rich_help_panel=ADVANCED)
+    ] = False,
+) -> int:
     """Run detectors over a use case into a store, and score it.
 
-    Run the same command again to resume where it stopped.
+    Run the same command again to resume where it stopped. The exit code is 2 if some images failed.
     """
     from saod_ray.workflow import BenchmarkRun, RunOptions
 
-    run_options = RunOptions(**options)
+    names = [name for name in ctx.params if name not in NOT_RUN_OPTIONS]
+    run_options = RunOptions(**{**given(names, ctx), "actors": parse_actors(actors)})
     events = TerminalEvents(as_json)
     if dry_run:
         _print_estimates(_dry_run(run_options, events, probe, price), as_json)
@@ -100,11 +233,11 @@ def run(dry_run: bool, probe: bool, price: float | None, as_json: bool, **option
         raise SaodError("--probe and --price are for estimates: add --dry-run, or leave them out.")
     outcome = BenchmarkRun(run_options, events).carry_out()
     if outcome.is_trial:
-        click.echo(
+        typer.echo(
             "This was a trial: the store's results and report still cover its complete detectors only.", err=True
         )
     if outcome.report:
-        click.echo(f"Report: {outcome.report}", err=True)
+        typer.echo(f"Report: {outcome.report}", err=True)
     return 2 if outcome.has_failed_images else 0
 
 
@@ -126,7 +259,7 @@ class TerminalEvents(RunEvents):
 
     def on_plan(self, summary: str) -> None:
         """Print the plan on stderr."""
-        click.echo(summary, err=True)
+        typer.echo(summary, err=True)
 
     def on_estimates(self, estimates: Sequence[Estimate]) -> None:
         """Print a table on stderr."""
@@ -134,7 +267,7 @@ class TerminalEvents(RunEvents):
 
     def on_message(self, message: str) -> None:
         """Print a line on stderr."""
-        click.echo(message, err=True)
+        typer.echo(message, err=True)
 
     def on_results(self, scored: ScoredStore) -> None:
         """Print the results on stdout."""
@@ -153,11 +286,11 @@ def _print_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
-        click.echo(json.dumps([asdict(estimate) for estimate in estimates], indent=1))
+        typer.echo(json.dumps([asdict(estimate) for estimate in estimates], indent=1))
         return
     terminal.stdout().print(_estimate_table(estimates))
     if any(estimate.missing and estimate.images_a_second is None for estimate in estimates):
-        click.echo("The speed of some detectors is unknown: --probe measures it for 20 seconds.", err=True)
+        typer.echo("The speed of some detectors is unknown: --probe measures it for 20 seconds.", err=True)
 
 
 def _estimate_table(estimates: Sequence[Estimate]) -> Table:

@@ -3,66 +3,167 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
 from saod_ray.cli import terminal
-from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, FOLLOW_LINKS, MAX_PIXELS, parse_weights
+from saod_ray.cli.options import (
+    ADVANCED,
+    CLUSTER,
+    MAX_PIXELS,
+    OUTPUT,
+    SCORING,
+    BootstrapSeed,
+    Data,
+    Detectors,
+    FollowLinks,
+    MaxPixels,
+    Number,
+    OneOf,
+    Partial,
+    StoreArgument,
+    Whole,
+    examples,
+    parse_weights,
+    split_names,
+)
 
 if TYPE_CHECKING:
     from saod_ray.workflow import ScoredStore
 
+app = typer.Typer()
 # the names in config.py, repeated here so that --help need not import it
-CALIBRATORS = click.Choice(["linear", "isotonic", "histogram", "platt", "temperature", "none"])
+CALIBRATOR = OneOf("linear", "isotonic", "histogram", "platt", "temperature", "none")
+CONVENTIONS = OneOf("official", "paper")
 
 
-@click.command()
-@click.argument("store")
-@DETECTORS
-@click.option("--calibrator", type=CALIBRATORS, default="linear", show_default=True,
-              help="Calibrator per class.")  # fmt: skip
-@click.option("--uncertainty", default="score", show_default=True, metavar="KIND",
-              help="score, entropy, ds, avg-entropy, max-class-entropy, determinant, trace, gaussian-entropy, "
-              "joint-entropy[-balanced|-normalised].")  # fmt: skip
-@click.option("--aggregate", default="top-3", show_default=True, metavar="RULE", help="top-N, min, mean or sum.")
-@click.option("--image-threshold", default="pseudo-ood", show_default=True, metavar="RULE",
-              help="pseudo-ood, tpr-0.95 or a value.")  # fmt: skip
-@click.option("--detection-threshold", default="lrp", show_default=True, metavar="RULE", help="lrp or a value.")
-@click.option("--tau", type=float, default=0.1, show_default=True, help="Smallest IoU of a true positive.")
-@click.option("--bins", type=int, default=25, show_default=True, help="Bins of LaECE and of the histogram calibrator.")
-@click.option("--conventions", type=click.Choice(["official", "paper"]), default="official", show_default=True,
-              help="As in the published code, or as in the paper's text.")  # fmt: skip
-@click.option(
-    "--daq-weights", default="1,1,1", callback=parse_weights, show_default=True, help="Weights of BA, IDQ and IDQ_T."
+@app.command(
+    epilog=examples(
+        "score runs/shapes", "score runs/shapes --calibrator isotonic --out iso/results.json", page="metrics.md"
+    )
 )
-@click.option(
-    "--idq-weights", default="0.5,0.5", callback=parse_weights, show_default=True, help="Weights of 1-LRP and 1-LaECE."
-)
-@click.option("--metric", "metrics", multiple=True, metavar="MODULE:FUNCTION",
-              help="Add a metric of your own, declared with @saod_ray.metric; may be repeated.")  # fmt: skip
-@click.option("--partial", is_flag=True, help="Score a store in which images are missing; the results are marked.")
-@click.option("--bootstrap", type=click.IntRange(0), default=0, show_default=True, metavar="N",
-              help="Resample the images N times for 95 % intervals; 1000 is usual.")  # fmt: skip
-@BOOTSTRAP_SEED
-@click.option("--address", metavar="ADDR", help="Score on a Ray cluster (auto, ray://…); in this process by default.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Results file, instead of STORE/results.json."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of a table.")
 def score(
-    store: str,
-    detectors: list[str] | None,
-    metrics: tuple[str, ...],
-    partial: bool,
-    address: str | None,
-    bootstrap: int,
-    bootstrap_seed: int,
-    out: Path | None,
-    as_json: bool,
-    **settings: Any,
+    store: StoreArgument,
+    detectors: Detectors = "all",
+    calibrator: Annotated[
+        str,
+        typer.Option(
+            "--calibrator",
+            metavar="NAME",
+            parser=CALIBRATOR,
+            autocompletion=CALIBRATOR.complete,
+            help="Calibrator per class: linear, isotonic, histogram, platt, temperature or none.",
+            rich_help_panel=SCORING,
+        ),
+    ] = "linear",
+    uncertainty: Annotated[
+        str,
+        typer.Option(
+            "--uncertainty",
+            metavar="NAME",
+            help="score, entropy, ds, avg-entropy, max-class-entropy, determinant, trace, gaussian-entropy, "
+            "joint-entropy, joint-entropy-balanced or joint-entropy-normalised.",
+            rich_help_panel=SCORING,
+        ),
+    ] = "score",
+    aggregate: Annotated[
+        str,
+        typer.Option(
+            "--aggregate",
+            metavar="RULE",
+            help="Image-level uncertainty: top-N, min, mean or sum.",
+            rich_help_panel=SCORING,
+        ),
+    ] = "top-3",
+    image_threshold: Annotated[
+        str,
+        typer.Option(
+            "--image-threshold", metavar="RULE", help="pseudo-ood, tpr-0.95 or a value.", rich_help_panel=SCORING
+        ),
+    ] = "pseudo-ood",
+    detection_threshold: Annotated[
+        str,
+        typer.Option("--detection-threshold", metavar="RULE", help="lrp or a value.", rich_help_panel=SCORING),
+    ] = "lrp",
+    tau: Annotated[
+        float,
+        typer.Option(
+            "--tau", metavar="IOU", parser=Number(), help="Smallest IoU of a true positive.", rich_help_panel=SCORING
+        ),
+    ] = 0.1,
+    bins: Annotated[
+        int,
+        typer.Option(
+            "--bins",
+            metavar="N",
+            parser=Whole(1),
+            help="Bins of LaECE and of the histogram calibrator.",
+            rich_help_panel=SCORING,
+        ),
+    ] = 25,
+    conventions: Annotated[
+        str,
+        typer.Option(
+            "--conventions",
+            metavar="NAME",
+            parser=CONVENTIONS,
+            autocompletion=CONVENTIONS.complete,
+            help="official (the published code) or paper (its text).",
+            rich_help_panel=SCORING,
+        ),
+    ] = "official",
+    bootstrap: Annotated[
+        int,
+        typer.Option(
+            "--bootstrap",
+            metavar="N",
+            parser=Whole(0),
+            help="Resample the images N times for 95 % intervals; 1000 is usual.",
+            rich_help_panel=SCORING,
+        ),
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Results file.", show_default="STORE/results.json", rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", metavar="", help="Print results.json instead of a table.", rich_help_panel=OUTPUT)
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="ADDRESS",
+            help="Ray cluster to score on: auto, HOST:PORT or ray://HOST:PORT.",
+            show_default="this process",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
+    partial: Partial = False,
+    daq_weights: Annotated[
+        str,
+        typer.Option("--daq-weights", metavar="W,W,W", help="Weights of BA, IDQ and IDQ_T.", rich_help_panel=ADVANCED),
+    ] = "1,1,1",
+    idq_weights: Annotated[
+        str,
+        typer.Option("--idq-weights", metavar="W,W", help="Weights of 1-LRP and 1-LaECE.", rich_help_panel=ADVANCED),
+    ] = "0.5,0.5",
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="MODULE:FUNCTION",
+            help="Add a metric of your own, declared with @saod_ray.metric; may be repeated.",
+            show_default=False,
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    bootstrap_seed: BootstrapSeed = 0,
 ) -> None:
-    """Compute every metric from STORE's detections. No inference."""
+    """Compute every metric from a store's detections, without inference."""
     import gc
 
     gc.disable()  # arrays need no cycle collection, which would take a tenth of the time
@@ -75,12 +176,23 @@ def score(
     from saod_ray.store.store import Store
     from saod_ray.workflow import score_to_files
 
-    custom_metrics = [find_metric(target) for target in metrics]
-    score_settings = ScoreSettings.from_options(**settings)
+    custom_metrics = [find_metric(target) for target in metrics or ()]
+    score_settings = ScoreSettings.from_options(
+        calibrator=calibrator,
+        uncertainty=uncertainty,
+        aggregate=aggregate,
+        image_threshold=image_threshold,
+        detection_threshold=detection_threshold,
+        tau=tau,
+        bins=bins,
+        conventions=conventions,
+        daq_weights=parse_weights("--daq-weights", daq_weights, 3),
+        idq_weights=parse_weights("--idq-weights", idq_weights, 2),
+    )
     if out is not None:
         check_target(out)
     opened = Store.open(store)
-    names = opened.choose(detectors)
+    names = opened.choose(split_names(detectors))
     benchmark = Benchmark(opened, score_settings, partial, Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None)
     target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
     with terminal.progress(f"scoring {', '.join(names)}") as progress:
@@ -91,7 +203,7 @@ def score(
 def print_results(scored: ScoredStore, as_json: bool) -> None:
     """Print the leaderboard, or results.json, on stdout; failed and missing images on stderr."""
     if as_json:
-        click.echo(scored.content, nl=False)
+        typer.echo(scored.content, nl=False)
         return
     from saod_ray.report.table import result_table
 
@@ -102,29 +214,45 @@ def print_results(scored: ScoredStore, as_json: bool) -> None:
         for status, counts in (("failed", failed), ("missing", missing)):
             if counts:
                 listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
-                click.echo(f"{name}: images {status}: {listed}.", err=True)
-    click.echo(f"All results: {scored.path}", err=True)
+                typer.echo(f"{name}: images {status}: {listed}.", err=True)
+    typer.echo(f"All results: {scored.path}", err=True)
 
 
-@click.command()
-@click.argument("store")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE.html",
-    help="HTML file to write.  [default: STORE/report.html]",
+@app.command(
+    epilog=examples(
+        "report runs/shapes --open", "report runs/shapes --out report.html --figures figures", page="start.md"
+    )
 )
-@click.option(
-    "--data", metavar="DIR|URI", help="Folder of the images, for pictures; the use case's own root by default."
-)
-@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder for the charts as SVG and PDF and the tables as LaTeX.")  # fmt: skip
-@FOLLOW_LINKS
-@MAX_PIXELS
 def report(
-    store: str, out: Path | None, data: str | None, figures: Path | None, follow_links: bool, max_pixels: int
+    store: StoreArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="HTML file to write.",
+            show_default="STORE/report.html",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures",
+            metavar="DIR",
+            help="Folder for the charts as SVG and PDF and the tables as LaTeX.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    is_opened: Annotated[
+        bool, typer.Option("--open", metavar="", help="Open the report in the browser.", rich_help_panel=OUTPUT)
+    ] = False,
+    data: Data = None,
+    follow_links: FollowLinks = False,
+    max_pixels: MaxPixels = MAX_PIXELS,
 ) -> None:
-    """Write STORE's results as one HTML file that needs no network.
+    """Write results as one HTML file that needs no network.
 
     It shows tables, charts, pictures and provenance.
     """
@@ -138,4 +266,6 @@ def report(
     limits = ImageLimits(max_pixels, follow_links)
     with terminal.progress("writing the report") as progress:
         path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
-    click.echo(path)
+    typer.echo(path)
+    if is_opened:
+        typer.launch(Path(path).absolute().as_uri())

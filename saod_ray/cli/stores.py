@@ -4,41 +4,82 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from saod_ray.cli import terminal
-from saod_ray.cli.options import BOOTSTRAP_SEED, DETECTORS, JSON, ROOT, SPLIT, parse_names
+from saod_ray.cli import completion, terminal
+from saod_ray.cli.options import (
+    ADVANCED,
+    SCORING,
+    BootstrapSeed,
+    Data,
+    Detectors,
+    Json,
+    Partial,
+    Split,
+    StoreArgument,
+    Whole,
+    examples,
+    split_names,
+)
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
     from saod_ray.store.ledger import Page
 
+app = typer.Typer()
 
-@click.command("import")
-@click.argument("store")
-@click.option("--use-case", required=True, metavar="NAME|FILE", help="gen, av, shapes, or a use case TOML file.")
-@click.option("--detector", required=True, metavar="NAME", help="Name of the detector in the store.")
-@SPLIT
-@click.option("--detections", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]",
-              help="A COCO result list: image_id, category_id, bbox, score, optional uncertainty.")  # fmt: skip
-@ROOT
-@click.option("--replace", is_flag=True, help="Replace the store's detections on this split.")
-@click.option("--shard-images", type=click.IntRange(1), default=4096, show_default=True, help="Images per shard.")
-@JSON
+
+@app.command(
+    "import",
+    epilog=examples(
+        "import runs/mine --use-case gen --detector mine --split id --detections id.json",
+        "import runs/mine --use-case gen --detector mine --split id-c1 --detections c1.json.gz --replace",
+        page="own.md",
+    ),
+)
 def import_command(
-    store: str,
-    use_case: str,
-    detector: str,
-    split: str,
-    detections: Path,
-    data: str | None,
-    replace: bool,
-    shard_images: int,
-    as_json: bool,
+    store: StoreArgument,
+    use_case: Annotated[
+        str,
+        typer.Option(
+            "--use-case",
+            metavar="NAME",
+            help="shapes, gen or av, or a use case TOML file.",
+            show_default=False,
+            autocompletion=completion.use_cases,
+        ),
+    ],
+    detector: Annotated[
+        str, typer.Option("--detector", metavar="NAME", help="Name of the detector in the store.", show_default=False)
+    ],
+    split: Split,
+    detections: Annotated[
+        Path,
+        typer.Option(
+            "--detections",
+            metavar="FILE",
+            help="A COCO result list, JSON or gzipped JSON: image_id, category_id, bbox, score, optional uncertainty.",
+            show_default=False,
+        ),
+    ],
+    data: Data = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", metavar="", help="Replace the store's detections on this split.")
+    ] = False,
+    shard_images: Annotated[
+        int,
+        typer.Option(
+            "--shard-images", metavar="N", parser=Whole(1), help="Images per shard.", rich_help_panel=ADVANCED
+        ),
+    ] = 4096,
+    as_json: Json = False,
 ) -> None:
-    """Import detections of any tool into STORE, a folder or URI. Either the whole file is imported, or nothing."""
+    """Import detections of any tool into a store.
+
+    Either the whole file is imported, or nothing.
+    """
     from saod_ray.config import UseCase
     from saod_ray.store.coco_import import import_results
 
@@ -47,12 +88,12 @@ def import_command(
     with terminal.progress(f"importing {detections.name}") as progress:
         page = import_results(store, case, detector, split, detections, replace, shard_images, progress)
     if page in before and not replace:
-        click.echo(f"{detections.name} is already imported as {detector} on {split}: nothing to do.", err=True)
+        typer.echo(f"{detections.name} is already imported as {detector} on {split}: nothing to do.", err=True)
     counts = {key: sum(getattr(shard, key) for shard in page.shards) for key in ("images", "detections", "empty")}
     if as_json:
-        click.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
+        typer.echo(json.dumps({"detector": detector, "split": split, **counts, "shards": len(page.shards)}))
         return
-    click.echo(
+    typer.echo(
         f"{detector} on {split}: {counts['detections']:,} detections on {counts['images']:,} images, "
         f"{counts['empty']:,} of them without any."
     )
@@ -68,13 +109,28 @@ def _pages(uri: str, detector: str, split: str) -> list[Page]:
         return []
 
 
-@click.command()
-@click.argument("store")
-@click.option("--detector", required=True, metavar="NAME")
-@SPLIT
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.json[.gz]")
-@JSON
-def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> None:
+@app.command(
+    epilog=examples(
+        "export runs/shapes --detector atss --split id --out atss.json",
+        "export runs/shapes --detector atss --split ood/near --out near.json.gz",
+        page="store.md",
+    )
+)
+def export(
+    store: StoreArgument,
+    detector: Annotated[
+        str,
+        typer.Option("--detector", metavar="NAME", help="A detector of the store.", show_default=False),
+    ],
+    split: Split,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", help="JSON file to write; gzipped if it ends in .gz.", show_default=False
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
     """Write a split's detections as a COCO result list."""
     from saod_ray.store.coco_export import export_results
     from saod_ray.store.store import Store
@@ -82,27 +138,48 @@ def export(store: str, detector: str, split: str, out: Path, as_json: bool) -> N
     with terminal.progress(f"exporting {detector} on {split}") as progress:
         count = export_results(Store.open(store), detector, split, out, progress)
     line = json.dumps({"detector": detector, "split": split, "detections": count, "file": str(out)})
-    click.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
+    typer.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
 
 
-@click.command()
-@click.argument("store_a")
-@click.argument("store_b", required=False)
-@click.option("--detectors", callback=parse_names, metavar="A,B",
-              help="Of one store, the two detectors to compare; of two stores, by default all that both have.")  # fmt: skip
-@click.option("--bootstrap", type=click.IntRange(0), default=1000, show_default=True, metavar="N",
-              help="Resample the images N times, alike on both sides, for 95 % intervals.")  # fmt: skip
-@BOOTSTRAP_SEED
-@click.option("--partial", is_flag=True, help="Accept stores in which images are missing.")
-@JSON
+@app.command(
+    epilog=examples("diff runs/shapes runs/other", "diff runs/shapes --detectors atss,d-detr", page="store.md")
+)
 def diff(
-    store_a: str,
-    store_b: str | None,
-    detectors: list[str] | None,
-    bootstrap: int,
-    bootstrap_seed: int,
-    partial: bool,
-    as_json: bool,
+    store_a: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE", help="Folder or URI of a store.", show_default=False, autocompletion=completion.stores
+        ),
+    ],
+    store_b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="OTHER", help="Another store.", show_default="the same", autocompletion=completion.stores
+        ),
+    ] = None,
+    detectors: Annotated[
+        str | None,
+        typer.Option(
+            "--detectors",
+            metavar="NAMES",
+            help="Of one store, the two detectors to compare; of two stores, those to compare.",
+            show_default="all that both have",
+            autocompletion=completion.detectors,
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        int,
+        typer.Option(
+            "--bootstrap",
+            metavar="N",
+            parser=Whole(0),
+            help="Resample the images N times, alike on both sides, for 95 % intervals.",
+            rich_help_panel=SCORING,
+        ),
+    ] = 1000,
+    bootstrap_seed: BootstrapSeed = 0,
+    partial: Partial = False,
+    as_json: Json = False,
 ) -> None:
     """Show what changed between two stores, or between two detectors of one.
 
@@ -115,7 +192,7 @@ def diff(
     resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
     first, second = Store.open(store_a), Store.open(store_b or store_a)
     store_diff.refuse_incomparable(first, second)
-    pairs = store_diff.detector_pairs(first, second, detectors)
+    pairs = store_diff.detector_pairs(first, second, split_names(detectors))
     with terminal.stages() as stage:
         a, b = (
             store_diff.DiffSide.from_store(
@@ -129,20 +206,17 @@ def diff(
         )
     difference = store_diff.compare(a, b, pairs, resamples)
     if as_json:
-        click.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
+        typer.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
         return
     console = terminal.stdout()
     for pair in difference.pairs:
         console.print(store_diff.diff_table(pair, difference))
     for line in store_diff.remarks(difference):
-        click.echo(line)
+        typer.echo(line)
 
 
-@click.command()
-@click.argument("store")
-@DETECTORS
-@JSON
-def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
+@app.command(epilog=examples("verify runs/shapes", "verify runs/shapes --detectors atss --json", page="store.md"))
+def verify(store: StoreArgument, detectors: Detectors = "all", as_json: Json = False) -> None:
     """Check that every shard is intact and every image accounted for.
 
     The exit code is 1 if there are problems.
@@ -153,22 +227,22 @@ def verify(store: str, detectors: list[str] | None, as_json: bool) -> None:
     from saod_ray.store.verify import verify as verify_store
 
     opened = Store.open(store)
-    names = opened.choose(detectors)
+    names = opened.choose(split_names(detectors))
     with terminal.progress("verifying") as progress:
         verdict = verify_store(opened, names, progress)
     if as_json:
-        click.echo(json.dumps(asdict(verdict), indent=1))
+        typer.echo(json.dumps(asdict(verdict), indent=1))
     else:
         for note in verdict.notes:
-            click.echo(f"note: {note}", err=True)
+            typer.echo(f"note: {note}", err=True)
         for problem in verdict.problems:
-            click.echo(f"{problem.where} {problem.what}; repair: {problem.repair}")
+            typer.echo(f"{problem.where} {problem.what}; repair: {problem.repair}")
     if verdict.problems:
         count = len(verdict.problems)
         repair = "repair it with the command above" if count == 1 else "repair them with the commands above"
         raise SaodError(f"{store} has {count} problem{'s' * (count > 1)}: {repair}, then verify again.")
     if not as_json:
-        click.echo(
+        typer.echo(
             f"{store} is intact: {verdict.shards:,} shards, {verdict.images:,} images, {verdict.detections:,} detections "
             f"of {', '.join(names)}."
         )

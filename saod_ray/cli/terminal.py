@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def progress(title: str | Callable[[], str]) -> Iterator[Callable[[int, int], No
             return
         if not sys.stderr.isatty():
             while True:
-                click.echo(f"{current_title()}: {100 * state[0] / max(state[1], 1):.0f} %", err=True)
+                typer.echo(f"{current_title()}: {100 * state[0] / max(state[1], 1):.0f} %", err=True)
                 if finished.wait(LINE_INTERVAL):
                     return
         with _bar() as bar:
@@ -111,7 +111,7 @@ def bars(totals: dict[str, int]) -> Iterator[Callable[[str, int], None]]:
             while not finished.wait(LINE_INTERVAL):
                 seconds = time.monotonic() - began
                 parts = [f"{name} {100 * n / totals[name]:.0f} % ({n / seconds:.1f}/s)" for name, n in done.items()]
-                click.echo(", ".join(parts), err=True)
+                typer.echo(", ".join(parts), err=True)
             return
         with _bar(TextColumn("{task.completed:,}/{task.total:,} images"), TextColumn("{task.fields[rate]}")) as bar:
             tasks = {name: bar.add_task(name, total=total, rate="") for name, total in totals.items()}

@@ -173,6 +173,14 @@ def root(
 cli: Any = typer.main.get_command(app)
 
 
+def find_command(*words: str) -> tuple[Any, list[str]]:
+    """The command that the first words name, and the remaining words. SaodError if there is no such command."""
+    command, rest = cli, list(words)
+    while rest and not rest[0].startswith("-") and isinstance(command, TyperGroup):
+        _, command, rest = command.resolve_command(typer.Context(command), rest)
+    return command, rest
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one sentence on stderr and exit code 1."""
     words = list(sys.argv[1:] if args is None else args)

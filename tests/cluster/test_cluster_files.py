@@ -188,13 +188,11 @@ def test_the_kubernetes_job_scales_from_zero_and_runs_what_ray_job_submit_runs()
 
 def _check_options(options: list[str]) -> None:
     """The command line takes these options."""
-    import click
+    from saod_ray.cli import find_command
 
-    from saod_ray.cli import cli
-
-    command = cli.commands["run"]
-    values = command.make_context("run", list(options), parent=click.Context(cli)).params
-    assert values["use_case"] == "gen" and values["store"].startswith("s3://") and values["actors"] == (1, 8)
+    command, _ = find_command("run")
+    values = command.make_context("run", list(options)).params
+    assert values["use_case"] == "gen" and values["store"].startswith("s3://") and values["actors"] == "1:8"
 
 
 def test_one_image_everywhere_with_our_version() -> None:

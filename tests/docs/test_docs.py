@@ -7,12 +7,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import click
 import doc_pages
 import pytest
+import typer
 from doc_pages import ROOT
 
-from saod_ray.cli import cli
+from saod_ray.cli import find_command
+from saod_ray.errors import SaodError
 
 PAGES = doc_pages.pages()
 TEXT = {doc_pages.name_of(page): page.read_text(encoding="utf-8") for page in PAGES}
@@ -98,23 +99,14 @@ def test_commands_in_shell_blocks_parse(line):
 
 @pytest.mark.parametrize("line", ["saod-ray scroe runs", "saod-ray score runs --tua 0.1", "saod-ray data build"])
 def test_commands_that_do_not_exist_are_noticed(line):
-    with pytest.raises((click.UsageError, AssertionError)):
+    with pytest.raises((typer.TyperException, SaodError)):
         parse(shlex.split(line)[1:])
 
 
 def parse(words: list[str]) -> None:
-    """Parse a command's arguments with click, without running it."""
-    command, words = find_command(words)
+    """Parse a command's arguments with typer, without running it."""
+    command, words = find_command(*words)
     command.make_context(command.name, words)
-
-
-def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that the first words name, and the remaining words."""
-    command: click.Command = cli
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        assert words[0] in command.commands, f"there is no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
-    return command, words
 
 
 @pytest.mark.parametrize("name", [name for name, text in TEXT.items() if doc_pages.mentions(text)])
@@ -123,7 +115,7 @@ def test_commands_and_options_in_sentences_exist(name):
         words = shlex.split(mention)[1:]
         if words[0] == "COMMAND":
             continue
-        command, rest = find_command(words)
+        command, rest = find_command(*words)
         options = {name for option in command.params for name in option.opts} | {"--help", "--version"}
         assert {word for word in rest if word.startswith("--")} <= options, mention
 

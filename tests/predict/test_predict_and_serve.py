@@ -24,12 +24,12 @@ import cv2
 import numpy as np
 import psutil
 import pytest
-from click.testing import CliRunner
 from conftest import saod_ray
 from slow_verdicts import expected, same
+from typer.testing import CliRunner
 
 from saod_ray import SelfAware
-from saod_ray.cli import cli
+from saod_ray.cli import app
 from saod_ray.config import ScoreSettings, UseCase
 from saod_ray.data.images import decode
 from saod_ray.data.shapes import Recipe, make
@@ -118,7 +118,7 @@ def test_predict_says_what_scoring_said(verdicts, file, data, tmp_path) -> None:
 
 def test_predict_in_words_for_a_folder(verdicts, file, data) -> None:
     run = CliRunner().invoke(
-        cli, ["predict", str(data / "shapes" / "id"), "--selfaware", str(file), "--detector", "atss"]
+        app, ["predict", str(data / "shapes" / "id"), "--selfaware", str(file), "--detector", "atss"]
     )
     assert run.exception is None
     heads = [line for line in run.stdout.splitlines() if not line.startswith("  ")]

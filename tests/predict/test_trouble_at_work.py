@@ -22,10 +22,10 @@ from urllib.error import HTTPError
 import cv2
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from conftest import saod_ray
+from typer.testing import CliRunner
 
-from saod_ray.cli import cli
+from saod_ray.cli import app
 from saod_ray.config import ScoreSettings
 from saod_ray.data.images import decode
 from saod_ray.data.prepare import ImageRequest, PrepareOptions, prepare
@@ -158,7 +158,7 @@ def test_names_need_not_be_utf_8(images, tmp_path) -> None:
     listed = os.fsencode(name) + b"\n" + os.fsencode(images[1]) + b"\n"
     expected = [outcome.to_json() for outcome in in_process(setup, images[:2], draw=False)]
     for more in (["--json"], []):
-        run = CliRunner().invoke(cli, ["predict", "-", *options(tmp_path), *more], input=listed)
+        run = CliRunner().invoke(app, ["predict", "-", *options(tmp_path), *more], input=listed)
         assert run.exception is None, run.output
         if more:
             assert [json.loads(line) for line in run.stdout.splitlines()] == [

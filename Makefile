@@ -19,6 +19,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/saod-ray run
+	@echo
+	@echo "The report is runs/shapes/report.html. How to go on:"
+	@echo "  source $(BIN)/activate"
+	@echo "  saod-ray report runs/shapes --open"
+	@echo "  saod-ray score runs/shapes --calibrator isotonic --out iso/results.json"
+	@echo "  saod-ray run --help"
 
 test: setup
 	$(BIN)/python -m pytest -n 2 -m 'not slow'

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -188,6 +188,10 @@ class RunEvents:
     def on_estimates(self, estimates: Sequence[Estimate]) -> None:
         """Called with one estimate per detector, before anything is detected."""
 
+    def on_status(self, status: str) -> None:
+        """Called with what the run does next, where that takes seconds and nothing else shows it."""
+        logger.info(status)
+
     def on_message(self, message: str) -> None:
         """Called with a warning: what the run waits for, which processes died, that it stops."""
         logger.warning(message)
@@ -204,15 +208,24 @@ class RunEvents:
         return nullcontext(lambda done, total: None)
 
 
-def draw_missing_scenes(case: UseCase, working: Callable[[str], AbstractContextManager[Progress]]) -> None:
-    """Draw the scenes of the embedded use case, unless they exist; `working(title)` shows progress meanwhile."""
+def draw_missing_scenes(
+    case: UseCase, working: Callable[[str], AbstractContextManager[Progress]], *, with_train: bool = False
+) -> None:
+    """Draw the scenes of the embedded use case unless they exist, and build its manifests.
+
+    `working(title)` shows progress meanwhile. Only training needs the scenes of train.
+    """
     if case.made_by is None:
         return
     from saod_ray.data import shapes
 
-    if shapes.is_missing(case.root):
-        with working("drawing scenes") as progress:
-            shapes.make(case.root, shapes.Recipe(0, 1.0), progress)
+    if not shapes.is_missing(case.root, with_train=with_train):
+        return
+    from saod_ray.store.build import build_manifests
+
+    with working("drawing scenes") as progress:
+        shapes.make(case.root, shapes.existing_recipe(case.root), progress, with_train=with_train)
+        build_manifests(case, lambda title: progress, checked=False)
 
 
 class RunOutcome(NamedTuple):
@@ -230,13 +243,14 @@ class BenchmarkRun:
 
     def __init__(self, options: RunOptions, events: RunEvents | None = None, *, store: str | None = None) -> None:
         """Plan the run. `store` replaces the store of the options, for plans that must not write there."""
+        self._options, self._events = options, events or RunEvents()
+        self._events.on_status("Planning ...")
         from saod_ray.config import UseCase
         from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
         from saod_ray.detect.registry import weights_folder
         from saod_ray.engine import plan as planning
         from saod_ray.engine.job import Job
 
-        self._options, self._events = options, events or RunEvents()
         case = UseCase.load(options.use_case, options.data)
         draw_missing_scenes(case, self._events.working)
         self.job: Job = Job.from_use_case(
@@ -293,7 +307,13 @@ class BenchmarkRun:
         groups = resources.groups(plan.busy_detectors)
         lanes = {"decoding": sum(plan.images_to_prepare(group) for group in groups)}
         lanes |= {name: plan.missing[name] for name in plan.busy_detectors}
-        with journal.stage("detecting"), connected(options.address), events.detecting(lanes) as progress:
+        with ExitStack() as stack:
+            stack.enter_context(journal.stage("detecting"))
+            events.on_status("Starting Ray ..." if options.address is None else f"Connecting to {options.address} ...")
+            stack.enter_context(connected(options.address))
+            count = len(plan.busy_detectors)
+            events.on_status(f"Loading {count} detector{'s' * (count > 1)} ...")
+            progress = stack.enter_context(events.detecting(lanes))
             from saod_ray.engine.driver import Callbacks
             from saod_ray.engine.run import Run
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,9 +22,7 @@ from saod_ray.cli.options import DOCS, OneOf
 from saod_ray.errors import SaodError
 
 LOG_LEVEL = OneOf("debug", "info", "warning", "error")
-STOPPED = (
-    "Stopped; no file was left half-written. Run the same command again: run and train resume, the others start over."
-)
+RESUMABLE = ("run", "train")
 INTERRUPTED = 130  # exit code after Ctrl-C
 logger = logging.getLogger("saod_ray")
 
@@ -187,7 +186,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(args=words or ["--help"], prog_name="saod-ray", standalone_mode=False)
         if code == INTERRUPTED:
-            _fail(STOPPED)
+            _fail(_stopped(words))
     except SaodError as error:
         logger.debug("The command failed.", exc_info=error)
         code = _fail(str(error), error.code)
@@ -197,13 +196,20 @@ def main(args: Sequence[str] | None = None) -> None:
         message = error.format_message()  # empty where typer has printed the help, for want of a subcommand
         code = _fail(message.rstrip(".") + hint) if message else 0
     except (typer.Abort, KeyboardInterrupt):
-        code = _fail(STOPPED, INTERRUPTED)
+        code = _fail(_stopped(words), INTERRUPTED)
     except BrokenPipeError:
         code = 0
     except (OSError, UnicodeError) as error:
         logger.debug("The command failed.", exc_info=error)
         code = _fail(f"{error}: fix the cause and run the same command again.")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stopped(words: Sequence[str]) -> str:
+    """The sentence after Ctrl-C."""
+    command = next((word for word in words if word in COMMANDS), "")
+    effect = "resumes" if command in RESUMABLE else "starts over"
+    return f"Stopped; no file was left half-written. This {effect}: {shlex.join(['saod-ray', *words])}"
 
 
 def _fail(message: str, code: int = 1) -> int:

@@ -226,7 +226,7 @@ def train(
     from saod_ray.workflow import draw_missing_scenes
 
     case = UseCase.load(use_case, data)
-    draw_missing_scenes(case, terminal.progress)
+    draw_missing_scenes(case, terminal.progress, with_train=True)
     with terminal.progress("reading annotations") as progress:
         training = prepare_training(case, detector, weights_folder(weights), workers, given(OVERRIDES, ctx), progress)
     if training.begin():

@@ -120,6 +120,7 @@ def predict(
     files = resolve_inputs(tuple(images or ()), _stdin_lines())
     counts = {"accepted": 0, "rejected": 0, "failed": 0}
     with ExitStack() as stack:
+        typer.echo(f"Loading '{config.entry.name}' ...", err=True)
         predictions = _predictions(stack, config, files, draw is not None, address)
         progress = stack.enter_context(terminal.progress("looking at images"))
         for number, prediction in enumerate(predictions, 1):
@@ -290,6 +291,7 @@ def serve(
         _load(selfaware), detector, use_case=use_case, weights=weights, batch_size=batch_size
     )
     digest = gate.token_digest(host, token_file)
+    typer.echo("Starting Ray ..." if address is None else f"Connecting to {address} ...", err=True)
     with gate.gate_environment(digest, replicas), connected(address):
         try:
             from saod_ray.predict.server import RequestLimits, serve_http
@@ -299,6 +301,7 @@ def serve(
             parse_bytes("--max-bytes", max_bytes), max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest
         )
         is_private = address is None
+        typer.echo(f"Loading '{config.entry.name}' ...", err=True)
         with serve_http(
             config, limits, host=host, port=port, replicas=replicas, is_private=is_private, drain=drain
         ) as url:

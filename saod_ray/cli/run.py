@@ -265,6 +265,10 @@ class TerminalEvents(RunEvents):
         """Print a table on stderr."""
         terminal.stderr().print(_estimate_table(estimates))
 
+    def on_status(self, status: str) -> None:
+        """Print a line on stderr."""
+        typer.echo(status, err=True)
+
     def on_message(self, message: str) -> None:
         """Print a line on stderr."""
         typer.echo(message, err=True)

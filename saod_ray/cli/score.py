@@ -268,4 +268,4 @@ def report(
         path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
     typer.echo(path)
     if is_opened:
-        typer.launch(Path(path).absolute().as_uri())
+        typer.launch(path if "://" in path else Path(path).absolute().as_uri())

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +23,7 @@ SIZES = {"train": 4000, "val": 300, "id": 400, "ood-kinds": 200, "ood-scenes": 2
 JPEG = (".jpg", [cv2.IMWRITE_JPEG_QUALITY, 92])
 PNG = (".png", [cv2.IMWRITE_PNG_COMPRESSION, 3])
 FIRST_ID = {split: 1 + 1_000_000 * k for k, split in enumerate(SPLITS)}  # ids are unique across splits
+EVALUATED = tuple(split for split in SPLITS if split != "train")
 CHUNK = 25  # scenes per task of a worker
 
 
@@ -48,56 +50,79 @@ class SceneFile:
     things: tuple[Thing, ...]
 
 
-def is_missing(root: str) -> bool:
+def is_missing(root: str, *, with_train: bool = False) -> bool:
     """Whether no complete set of scenes is below `root`."""
-    return not Folder(root).exists("shapes/made.json")
+    folder = Folder(root).below("shapes")
+    return not folder.exists("made.json") or (with_train and not folder.exists("train.json"))
 
 
-def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = None) -> bool:
-    """Write the scenes below ROOT/shapes; False if they are complete already.
+def existing_recipe(root: str) -> Recipe:
+    """The recipe of the scenes below `root`; the default one if there are none."""
+    try:
+        return Recipe(**json.loads(Folder(root).below("shapes").read("made.json")))
+    except (FileNotFoundError, TypeError, ValueError):
+        return Recipe(0, 1.0)
+
+
+def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = None, *, with_train: bool = True) -> bool:
+    """Write the scenes below ROOT/shapes; False if they are complete already. Only training needs those of train.
 
     `made.json` is deleted first and written last, so that an interrupted run is noticed and repeated.
     """
     folder = Folder(root).below("shapes")
-    if _is_complete(folder, recipe):
+    splits = SPLITS if with_train else EVALUATED
+    if not _missing_splits(folder, recipe, splits):
         return False
     with folder.lock("made"):
-        if _is_complete(folder, recipe):  # another build may have been faster
+        missing = _missing_splits(folder, recipe, splits)
+        if not missing:  # another build may have been faster
             return False
         folder.sweep()
+        outdated = missing if _is_marked(folder, recipe) else SPLITS
         folder.delete("made.json")
-        for split in SPLITS:
+        for split in outdated:
             folder.delete(f"{split}.json")
-        scenes = _draw(folder.uri, recipe, progress, workers or os.cpu_count() or 1)
-        expected = {f"{split}/{file.file_name}" for split in SPLITS for file in scenes[split]}
-        for split in SPLITS:
+        scenes = _draw(folder.uri, recipe, missing, progress, workers or os.cpu_count() or 1)
+        expected = {f"{split}/{file.file_name}" for split in missing for file in scenes[split]}
+        for split in missing:
             folder.put(f"{split}.json", _coco(split, scenes[split], recipe))
         for name in folder.walk(""):
-            if "/" in name and name not in expected:  # left from a larger scale
+            if name.partition("/")[0] in outdated and name not in expected:  # left from another recipe
                 folder.delete(name)
         folder.put("made.json", _encode_json(asdict(recipe)))
     return True
 
 
-def _is_complete(folder: Folder, recipe: Recipe) -> bool:
+def _is_marked(folder: Folder, recipe: Recipe) -> bool:
+    """Whether the existing scenes are those of this recipe."""
     try:
-        if folder.read("made.json") != _encode_json(asdict(recipe)):
-            return False
+        return folder.read("made.json") == _encode_json(asdict(recipe))
     except FileNotFoundError:
         return False
-    expected = {f"{split}/{_file_name(split, k)}" for split in SPLITS for k in range(recipe.count(split))}
-    expected |= {f"{split}.json" for split in SPLITS}
-    return expected <= set(folder.walk(""))
 
 
-def _draw(uri: str, recipe: Recipe, progress: Progress, workers: int) -> dict[str, list[SceneFile]]:
+def _missing_splits(folder: Folder, recipe: Recipe, splits: Sequence[str]) -> list[str]:
+    """The splits of which files are missing, or that were drawn with another recipe."""
+    if not _is_marked(folder, recipe):
+        return list(splits)
+    files = set(folder.walk(""))
+    return [split for split in splits if not _files(split, recipe) <= files]
+
+
+def _files(split: str, recipe: Recipe) -> set[str]:
+    return {f"{split}.json"} | {f"{split}/{_file_name(split, k)}" for k in range(recipe.count(split))}
+
+
+def _draw(
+    uri: str, recipe: Recipe, splits: Sequence[str], progress: Progress, workers: int
+) -> dict[str, list[SceneFile]]:
     chunks = [
         (split, range(start, min(start + CHUNK, recipe.count(split))))
-        for split in SPLITS
+        for split in splits
         for start in range(0, recipe.count(split), CHUNK)
     ]
-    scenes: dict[str, list[SceneFile]] = {split: [] for split in SPLITS}
-    total, done = sum(recipe.count(split) for split in SPLITS), 0
+    scenes: dict[str, list[SceneFile]] = {split: [] for split in splits}
+    total, done = sum(recipe.count(split) for split in splits), 0
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker) as pool:
         for (split, _), files in zip(chunks, pool.map(partial(_write, uri, recipe.seed), chunks), strict=True):
             scenes[split] += files

@@ -86,6 +86,17 @@ def test_a_smaller_scale_leaves_nothing_of_the_larger_one(first, tmp_path) -> No
     assert files(tmp_path) == files(first)
 
 
+def test_scenes_of_train_are_drawn_only_for_training(first, tmp_path) -> None:
+    recipe = Recipe(0, SMALL)
+    assert shapes.make(str(tmp_path), recipe, lambda done, total: None, with_train=False)
+    assert not (tmp_path / "shapes/train").exists() and not shapes.is_missing(str(tmp_path))
+    assert shapes.is_missing(str(tmp_path), with_train=True) and shapes.existing_recipe(str(tmp_path)) == recipe
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "shapes/val").iterdir()}
+    assert shapes.make(str(tmp_path), recipe, lambda done, total: None)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "shapes/val").iterdir()}
+    assert files(tmp_path) == files(first)
+
+
 @pytest.mark.slow
 def test_a_killed_build_is_done_again(tmp_path) -> None:
     command = [sys.executable, "-m", "saod_ray", "data", "build", "shapes", "--scale", "0.1", "--seed", "5", "--data"]

@@ -81,7 +81,7 @@ def predict(
     images: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="IMAGE...",
+            metavar="IMAGE",
             help="Files, folders or patterns, or - for a list on stdin.",
             show_default=False,
         ),

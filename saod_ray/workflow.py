@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -211,21 +211,22 @@ class RunEvents:
 def draw_missing_scenes(
     case: UseCase, working: Callable[[str], AbstractContextManager[Progress]], *, with_train: bool = False
 ) -> None:
-    """Draw the scenes of the embedded use case unless they exist, and build its manifests.
+    """Draw the scenes of the embedded use case unless they exist, and build its manifests for `data status` and `preview`.
 
     `working(title)` shows progress meanwhile. Only training needs the scenes of train.
     """
     if case.made_by is None:
         return
     from saod_ray.data import shapes
-
-    if not shapes.is_missing(case.root, with_train=with_train):
-        return
     from saod_ray.store.build import build_manifests
+    from saod_ray.store.manifests import ManifestCache
 
-    with working("drawing scenes") as progress:
-        shapes.make(case.root, shapes.existing_recipe(case.root), progress, with_train=with_train)
-        build_manifests(case, lambda title: progress, checked=False)
+    if shapes.is_missing(case.root, with_train=with_train):
+        with working("drawing scenes") as progress:
+            shapes.make(case.root, shapes.existing_recipe(case.root), progress, with_train=with_train)
+    if not ManifestCache(case).is_fresh():
+        with suppress(SaodError, OSError):  # a run needs no manifests, and the folder may be read-only
+            build_manifests(case, lambda title: lambda done, total: None, checked=False)
 
 
 class RunOutcome(NamedTuple):

@@ -60,9 +60,14 @@ def test_a_command_that_fails_gives_no_picture(tmp_path) -> None:
 
 
 def visible_text(path: Path) -> set[str]:
-    """The words in a picture."""
-    texts = ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")
-    return {word for text in texts for word in (text.text or "").split()}
+    """The words in a terminal picture. A word can consist of several adjacent elements with different styles."""
+    lines: dict[str, str] = {}
+    ends: dict[str, float] = {}
+    for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text"):
+        y, x, length = element.attrib["y"], float(element.attrib["x"]), float(element.get("textLength", 0))
+        gap = " " if x > ends.get(y, 0.0) + 1 else ""
+        lines[y], ends[y] = lines.get(y, "") + gap + (element.text or ""), x + length
+    return {word for line in lines.values() for word in line.split()}
 
 
 def test_the_rank_chart_orders_detectors_by_ap_and_by_daq(golden_store) -> None:

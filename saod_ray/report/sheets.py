@@ -8,8 +8,6 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import NamedTuple
 
-import msgspec
-
 from saod_ray.report.cells import (
     Cell,
     Header,
@@ -22,6 +20,7 @@ from saod_ray.report.cells import (
     text_cell,
 )
 from saod_ray.report.data import ReportData
+from saod_ray.report.settings import setting_texts
 from saod_ray.report.table import rank_interval, table_metrics
 from saod_ray.score.metrics import BUILT_IN, Metric
 from saod_ray.score.results import BenchmarkResult, DetectorResult
@@ -198,7 +197,7 @@ def provenance(results: BenchmarkResult, run: RunRecord) -> Sheet:
         ("seed of the corruptions", "not recorded" if run.seed is None else run.seed),
         ("commit of the last run", run.commit or "not recorded"),
     ]
-    facts += [(f"setting {name}", _option_value(value)) for name, value in _settings(results)]
+    facts += [(f"setting {name}", value) for name, value in setting_texts(results).items()]
     facts += [("saod-ray", origin.saod_ray), ("python", origin.python)]
     facts += sorted(origin.packages.items())
     facts += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case.annotations.items())]
@@ -211,16 +210,8 @@ def provenance(results: BenchmarkResult, run: RunRecord) -> Sheet:
     return Sheet("provenance", "Provenance of the results", headers, rows)
 
 
-def _settings(results: BenchmarkResult) -> list[tuple[str, object]]:
-    return sorted(msgspec.structs.asdict(results.settings).items())
-
-
-def _option_value(value: object) -> str:
-    return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value)
-
-
 def score_command(results: BenchmarkResult) -> str:
     """The command that computes these results from the store."""
-    flags = [f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in _settings(results)]
+    flags = [f"--{name.replace('_', '-')} {value}" for name, value in setting_texts(results).items()]
     detectors = ",".join(sorted(results.detectors))
     return " ".join(["saod-ray score STORE", f"--detectors {detectors}", *flags, *["--partial"] * results.is_partial])

@@ -21,7 +21,7 @@ IntervalPlace = Literal["beside", "below", "stacked"]
 GAP = 1  # characters between columns
 EDGES = 1  # characters left and right of the table
 SHORT_NAME = 16  # characters; longer names are folded before anything is left out
-# what a narrow terminal leaves out first: AP is no part of DAQ, and IDQ combines LRP and LaECE
+# what a narrow terminal leaves out first: DAQ does not use AP, and IDQ combines LRP and LaECE
 DISPENSABLE = ("accuracy.val.ap", "shift.lrp", "shift.laece", "id.lrp", "id.laece")
 
 
@@ -68,8 +68,8 @@ class ResultTable:
         layout = self.layout(options.max_width)
         yield Text(self.title, "italic")
         yield self._table(layout)
-        shown = {metric.name for metric in layout.metrics}
-        left_out = [metric.title for metric in main_metrics(self.detectors) if metric.name not in shown]
+        names = {metric.name for metric in layout.metrics}
+        left_out = [metric.title for metric in main_metrics(self.detectors) if metric.name not in names]
         notes = [f"not shown in {options.max_width} columns: {', '.join(left_out)}"] if left_out else []
         for caption in (*notes, *self.captions):
             yield Text(caption, "dim")
@@ -100,10 +100,10 @@ class ResultTable:
             cells = []
             for metric in layout.metrics:
                 value = metric.value(result)
-                first, *others = _lines(metric, result, layout.intervals)
+                first, *lower = _lines(metric, result, layout.intervals)
                 number, gap, ends = first.partition(" ")
                 cell = Text(number, "bold" if value is not None and value == best[metric.name] else "")
-                cell = Text.assemble(cell, (gap + ends, "dim"), *((f"\n{line}", "dim") for line in others))
+                cell = Text.assemble(cell, (gap + ends, "dim"), *((f"\n{line}", "dim") for line in lower))
                 cells.append(cell)
             table.add_row(Text("\n".join(fold_name(name, layout.name_width))), *cells)
         return table

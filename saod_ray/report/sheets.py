@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import NamedTuple
 
 from saod_ray.report.cells import (
-    Cell,
     Header,
     Sheet,
     count_cell,
@@ -18,12 +16,13 @@ from saod_ray.report.cells import (
     paper_note,
     percent_cell,
     text_cell,
+    with_intervals,
 )
 from saod_ray.report.data import ReportData
 from saod_ray.report.settings import setting_texts
 from saod_ray.report.table import rank_interval, table_metrics
-from saod_ray.score.metrics import BUILT_IN, Metric
-from saod_ray.score.results import BenchmarkResult, DetectorResult
+from saod_ray.score.metrics import BUILT_IN
+from saod_ray.score.results import BenchmarkResult
 
 SUBSET_METRICS = ("auroc", "fpr95", "tpr", "tnr", "ba")
 COMPONENTS = tuple(
@@ -62,7 +61,7 @@ def leaderboard(report_data: ReportData) -> Sheet:
     headers += [Header("rank", "Interval of the rank by DAQ over the resamples.", False)] * is_resampled
     rows = []
     for (name, result), cells in zip(detectors.items(), sheet.rows, strict=True):
-        row = [*_with_intervals(cells, metrics, result), percent_cell(report_data.other_daq[name])]
+        row = [*with_intervals(cells, metrics, result), percent_cell(report_data.other_daq[name])]
         rows.append(row + [text_cell(rank_interval(result))] * is_resampled)
     return Sheet(sheet.name, sheet.caption, headers, rows)
 
@@ -72,17 +71,6 @@ def _title(results: BenchmarkResult) -> str:
     if resampling is None:
         return "Leaderboard, in %"
     return f"Leaderboard, in %, with {100 * resampling.level:.0f} % intervals of {resampling.replicates:,} resamples"
-
-
-def _with_intervals(row: list[Cell], metrics: Sequence[Metric], result: DetectorResult) -> list[Cell]:
-    """The same cells with the ends of their intervals as notes."""
-    cells = row[:1]
-    for cell, metric in zip(row[1:], metrics, strict=True):
-        ends = metric.interval(result)
-        scale, digits = (100, ".2f") if metric.unit == "%" else (1, ".4g")
-        note = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
-        cells.append(replace(cell, notes=note + cell.notes))
-    return cells
 
 
 def subsets(results: BenchmarkResult) -> Sheet:

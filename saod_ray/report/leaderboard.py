@@ -120,7 +120,7 @@ class Leaderboard:
         sentences = []
         for difference in self.differences:
             parts = [f"{group.value} for {self._rows_text(group.rows)}" for group in difference.values]
-            sentences.append(f"{difference.key} differs: {'; '.join(parts)}.")
+            sentences.append(f"Different {difference.key}: {'; '.join(parts)}.")
         partial = [row.label for row in self.rows if row.provenance.partial]
         if partial:
             sentences.append(f"PARTIAL: images are missing for {self._rows_text(partial)}.")
@@ -237,11 +237,11 @@ def provenance_facts(provenance: RowProvenance) -> dict[str, str]:
         "settings": provenance.unusual_settings or "defaults",
         "seed of the corruptions": NOT_RECORDED if provenance.seed is None else str(provenance.seed),
         "resamples": provenance.resamples,
+        "complete": "no: PARTIAL" if provenance.partial else "yes",
+        "last run": provenance.last_run or NOT_RECORDED,
         "saod-ray": provenance.saod_ray,
         "python": provenance.python,
         "packages": ", ".join(f"{name} {version}" for name, version in provenance.packages.items()),
-        "last run": provenance.last_run or NOT_RECORDED,
-        "complete": "no: PARTIAL" if provenance.partial else "yes",
     }
 
 
@@ -260,9 +260,12 @@ def _comparable_facts(provenance: RowProvenance) -> dict[str, str]:
     """What should be the same in all rows: everything but the date, and completeness, which has its own warning."""
     facts = provenance_facts(provenance)
     settings = {f"setting {key}": value for key, value in provenance.settings.items() if key != "conventions"}
-    packages = {f"package {name}": version for name, version in provenance.packages.items()}
-    del facts["settings"], facts["packages"], facts["last run"], facts["complete"]
-    return {**facts, **settings, **packages}
+    versions = {"saod-ray": provenance.saod_ray, "Python": provenance.python, **provenance.packages}
+    return {
+        **{key: facts[key] for key in ("conventions", "seed of the corruptions", "resamples")},
+        **settings,
+        **{f"version of {name}": version for name, version in versions.items()},
+    }
 
 
 def _short_names(sources: Sequence[ResultsSource]) -> list[str]:

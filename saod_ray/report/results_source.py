@@ -28,7 +28,7 @@ class ResultsSource:
     file: str  # name of the results file
     store: Store | None
     file_results: BenchmarkResult | None = None  # those of a store are read when they are used
-    recorded_store: str | None = None  # a store that is named beside the file, and that was not opened
+    recorded_store: str | None = None  # the store that is recorded beside the file
 
     @classmethod
     def from_store(cls, store: Store) -> ResultsSource:
@@ -41,8 +41,8 @@ class ResultsSource:
 
         Args:
             place: The store or file.
-            store: The store that a results file was scored from. By default it is the folder of the file or the one
-                above it, or the store that is recorded beside the file.
+            store: The store that a results file was scored from. By default it is the store that is recorded beside the
+                file, or the folder of the file, or the one above it.
 
         Raises:
             SaodError: There is no such store or file, the file has no results, or they are not of `store`.
@@ -153,10 +153,9 @@ def to_source(place: Store | ResultsSource) -> ResultsSource:
 
 
 def is_of_store(results: BenchmarkResult, store: Store) -> bool:
-    """Whether results are about the images, objects and detectors of a store."""
+    """Whether results are about the images and objects of a store."""
     description = store.description
-    same_data = (results.use_case, results.provenance.use_case.manifests) == (description.name, description.manifests)
-    return same_data and set(results.detectors) <= set(store.detectors())
+    return (results.use_case, results.provenance.use_case.manifests) == (description.name, description.manifests)
 
 
 def _names_file(place: str) -> bool:
@@ -196,6 +195,7 @@ def record_name(file: str) -> str:
 def record_store(folder: Folder, file: str, store: Store) -> None:
     """Write which store a results file was scored from, unless the file is in the store or in a folder of it."""
     if any(near.path("") == store.folder.path("") for near in _near_folders(folder)):
+        folder.delete(record_name(file))  # which an earlier scoring of another store may have left
         return
     place = store.uri
     if store.folder.is_local:
@@ -214,24 +214,27 @@ def _near_folders(folder: Folder) -> tuple[Folder, ...]:
 
 
 def _find_store(folder: Folder, file: str, results: BenchmarkResult) -> tuple[Store | None, str | None]:
-    """The store of a results file if it is found, else what is recorded about it.
+    """The store of a results file if it is found, and the one that is recorded beside the file."""
+    recorded = _recorded_store(folder, file)
+    # a recorded URI is not opened: whoever gives a results file away must not choose which servers are asked
+    candidates = [recorded] if recorded and "://" not in recorded and folder.is_local else []
+    for uri in (*candidates, *(near.uri for near in _near_folders(folder))):
+        if (store := _open_matching(uri, results)) is not None:
+            return store, recorded
+    return None, recorded
 
-    A recorded URI is not opened: whoever gives a results file away must not choose which servers are asked.
-    """
-    for near in _near_folders(folder):
-        if (store := _open_matching(near.uri, results)) is not None:
-            return store, None
+
+def _recorded_store(folder: Folder, file: str) -> str | None:
+    """The URI or path in the record beside a results file; None without a record, or if it is damaged."""
     try:
-        recorded = msgspec.json.decode(folder.read(record_name(file)), type=StoreRecord).store
+        place = msgspec.json.decode(folder.read(record_name(file)), type=StoreRecord).store
     except (FileNotFoundError, SaodError, msgspec.DecodeError, UnicodeDecodeError):
-        return None, None
-    if not recorded.isprintable() or not recorded:
-        return None, None
-    if "://" in recorded or not folder.is_local:
-        return None, recorded
-    path = os.path.normpath(Path(folder.path("")) / recorded)
-    uri = path if Path(recorded).is_absolute() else os.path.relpath(path)
-    return _open_matching(uri, results), uri
+        return None
+    if not place or not place.isprintable():
+        return None
+    if "://" in place or not folder.is_local or Path(place).is_absolute():
+        return place
+    return os.path.relpath(os.path.normpath(Path(folder.path("")) / place))
 
 
 def _open_matching(uri: str, results: BenchmarkResult) -> Store | None:

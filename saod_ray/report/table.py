@@ -87,26 +87,40 @@ class ResultTable:
         return Layout(selected, place, max(min(longest, space), 1))
 
     def _column_width(self, metric: Metric, place: IntervalPlace) -> int:
-        lines = [line for result in self.detectors.values() for line in _lines(metric, result, place)]
-        return max(map(cell_len, (_header(metric), *lines)))
+        return max(map(cell_len, self._column(metric, place)[0]))
+
+    def _column(self, metric: Metric, place: IntervalPlace) -> list[list[str]]:
+        """The header and the cells of a metric as lines of equal width, in which the values are aligned."""
+        cells = [_lines(metric, result, place) for result in self.detectors.values()]
+        if place == "beside":
+            width = max(cell_len("".join(ends)) for _, *ends in cells)
+            cells = [[f"{value} {''.join(ends):<{width}}" if width else value] for value, *ends in cells]
+        lines = [[f"{metric.title}{metric.arrow}"], *cells]
+        width = max(cell_len(line) for cell in lines for line in cell)
+        return [[f"{line:>{width}}" for line in cell] for cell in lines]
 
     def _table(self, layout: Layout) -> Table:
         table = Table(pad_edge=False, box=SIMPLE_HEAD, padding=0)
         table.add_column("detector", no_wrap=True, width=layout.name_width)
-        best = {metric.name: metric.best(list(self.detectors.values())) for metric in layout.metrics}
+        columns = []
         for metric in layout.metrics:
-            table.add_column(_header(metric), justify="right", no_wrap=True)
-        for name, result in self.detectors.items():
-            cells = []
-            for metric in layout.metrics:
-                value = metric.value(result)
-                first, *lower = _lines(metric, result, layout.intervals)
-                number, gap, ends = first.partition(" ")
-                cell = Text(number, "bold" if value is not None and value == best[metric.name] else "")
-                cell = Text.assemble(cell, (gap + ends, "dim"), *((f"\n{line}", "dim") for line in lower))
-                cells.append(cell)
-            table.add_row(Text("\n".join(fold_name(name, layout.name_width))), *cells)
+            (header,), *cells = self._column(metric, layout.intervals)
+            table.add_column(Text(header), no_wrap=True, width=cell_len(header))
+            best = metric.best(list(self.detectors.values()))
+            values = map(metric.value, self.detectors.values())
+            is_best = [value is not None and value == best for value in values]
+            columns.append([_text(lines, is_best=flag) for lines, flag in zip(cells, is_best, strict=True)])
+        for name, *texts in zip(self.detectors, *columns, strict=True):
+            table.add_row(Text("\n".join(fold_name(name, layout.name_width))), *texts)
         return table
+
+
+def _text(lines: list[str], *, is_best: bool) -> Text:
+    """A cell: the value, which may be bold, and its interval, which is dim."""
+    text = Text("\n".join(lines), "dim")
+    end = re.match(r" *\S+", text.plain)
+    text.stylize("not dim bold" if is_best else "not dim", 0, end.end() if end else 0)
+    return text
 
 
 def _ever_fewer(metrics: tuple[Metric, ...]) -> Iterator[tuple[Metric, ...]]:
@@ -118,19 +132,15 @@ def _ever_fewer(metrics: tuple[Metric, ...]) -> Iterator[tuple[Metric, ...]]:
         yield tuple(metric for metric in metrics if metric.name not in order[:count])
 
 
-def _header(metric: Metric) -> str:
-    return f"{metric.title}{metric.arrow}"
-
-
 def _lines(metric: Metric, result: DetectorResult, place: IntervalPlace) -> list[str]:
     """The lines of a cell: the value, and its interval if it has one."""
     value, ends = format_value(metric, metric.value(result)), metric.interval(result)
     if ends is None:
         return [value]
     low, high = (f"{100 * end:.1f}" if metric.unit == "%" else f"{end:.3g}" for end in ends)
-    if place == "beside":
-        return [f"{value} [{low}, {high}]"]
-    return [value, f"{low}–{high}"] if place == "below" else [value, f"{low}–", high]
+    if place == "stacked":
+        return [value, f"{low}–", high]
+    return [value, f"[{low}, {high}]" if place == "beside" else f"{low}–{high}"]
 
 
 def fold_name(name: str, width: int) -> list[str]:

@@ -75,10 +75,10 @@ def test_every_difference_names_its_key_values_and_rows(tmp_path) -> None:
     board = saod.leaderboard(*paths)
     all_of_a = f"all rows of {paths[0]}"
     assert board.warnings == [
-        f"conventions differs: paper for atss (b); official for {all_of_a}.",
-        f"saod-ray differs: 0.2.0 for atss (b); 0.1.0 for {all_of_a}.",
-        f"setting tau differs: 0.3 for atss (b); 0.1 for {all_of_a}.",
-        f"package numpy differs: 2.1.0 for atss (b); 2.0.0 for {all_of_a}.",
+        f"Different conventions: paper for atss (b); official for {all_of_a}.",
+        f"Different setting tau: 0.3 for atss (b); 0.1 for {all_of_a}.",
+        f"Different version of saod-ray: 0.2.0 for atss (b); 0.1.0 for {all_of_a}.",
+        f"Different version of numpy: 2.1.0 for atss (b); 2.0.0 for {all_of_a}.",
     ]
     (tau,) = [difference for difference in board.differences if difference.key == "setting tau"]
     assert {group.value: group.rows for group in tau.values} == {
@@ -135,7 +135,7 @@ def test_seeds_come_from_the_run_of_each_store(stores, tmp_path) -> None:
         run_like(store, seed)
     assert Store.open(copies[0]).was_run("d")
     board = saod.leaderboard(*copies)
-    assert board.warnings == ["seed of the corruptions differs: 0 for d (one); 1 for d (two)."]
+    assert board.warnings == ["Different seed of the corruptions: 0 for d (one); 1 for d (two)."]
     assert board.rows[0].provenance.last_run == "2026-01-02T03:04:05+00:00"
 
 
@@ -202,11 +202,11 @@ def test_the_page_has_every_row_and_shows_names_as_text(tmp_path) -> None:
     assert [re.search(r">([^<]*)</th>", row)[1] for row in rows] == ["atss", "atss", "d-detr"]
     assert 'data-value="0.5">50.00<small>[47.00, 54.00]</small>' in rows[0]
     assert text.count('class="banner"') == len(board.warnings) == 1
-    assert "setting tau differs: 0.3 for atss (b)" in text and "tau 0.3</td>" in text
+    assert "Different setting tau: 0.3 for atss (b)" in text and "tau 0.3</td>" in text
     assert Leaderboard.open(paths).to_html(out) == out and Path(out).read_text() == text
 
 
 def test_a_notebook_shows_the_table_and_the_warnings(tmp_path) -> None:
     board = saod.leaderboard(*two_files(tmp_path, settings={"tau": 0.3}))
-    assert "setting tau differs" in board._repr_html_() and "<table" in board._repr_html_()
+    assert "Different setting tau" in board._repr_html_() and "<table" in board._repr_html_()
     assert repr(board).endswith("3 rows from 2 sources; best DAQ: atss (b)>")

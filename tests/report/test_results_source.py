@@ -75,6 +75,16 @@ def test_results_elsewhere_find_their_store_even_if_both_move(scored, copied) ->
     assert set(json.loads((scored / "iso" / "results.store.json").read_text())) == {"store"}
 
 
+def test_a_file_inside_another_store_keeps_its_own(copied) -> None:
+    other, file = copied / "runs" / "b", copied / "runs" / "b" / "of-a.json"
+    shutil.copytree(copied / "runs" / "a", other)
+    score(copied / "runs" / "a", file)
+    assert Path(ResultsSource.open(file).known_store.uri).resolve() == (copied / "runs" / "a").resolve()
+    score(other, file)
+    assert not (other / "of-a.store.json").exists()
+    assert Path(ResultsSource.open(file).known_store.uri).resolve() == other.resolve()
+
+
 def test_results_without_their_store_need_it_named(scored, tmp_path) -> None:
     alone = shutil.copy(scored / "iso" / "results.json", tmp_path / "r.json")
     source = ResultsSource.open(alone)

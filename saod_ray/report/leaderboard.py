@@ -95,6 +95,8 @@ class Leaderboard:
             for detector in result:
                 label = detector if len(sources) == 1 else f"{detector} ({name})"
                 rows[label] = _row(label, detector, source, result)
+        if not rows:
+            raise SaodError(f"{join_truncated(places)} has no detectors: give results with at least one.")
         order = ranked({label: row.result for label, row in rows.items()})
         ordered = tuple(rows[label] for label in order)
         return cls(results[0].use_case, ordered, tuple(_differences(ordered)))

@@ -170,6 +170,12 @@ def test_other_use_cases_classes_and_images_are_refused(tmp_path) -> None:
         saod.leaderboard()
 
 
+def test_results_without_detectors_are_refused(tmp_path) -> None:
+    results = msgspec.structs.replace(example_results({"atss": example_detector(0.4)}), detectors={})
+    with pytest.raises(saod.SaodError, match=r"a\.json has no detectors"):
+        saod.leaderboard(write(tmp_path / "a.json", results))
+
+
 def test_control_characters_do_not_reach_the_terminal(tmp_path) -> None:
     results = example_results({"atss\x1b[2J": example_detector(0.4)})
     with pytest.raises(saod.SaodError, match=r"has control characters in 'atss\\x1b"):

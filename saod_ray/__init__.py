@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from saod_ray.detect.detections import Detections, Detector
     from saod_ray.errors import SaodError
     from saod_ray.predict.self_aware_detector import SelfAwareDetector as SelfAware
+    from saod_ray.report.leaderboard import Leaderboard
     from saod_ray.score.metrics import metric
     from saod_ray.score.results import BenchmarkResult, DetectorResult
 
@@ -24,6 +25,7 @@ __all__ = [
     "Detections",
     "Detector",
     "DetectorResult",
+    "Leaderboard",
     "SaodError",
     "SelfAware",
     "leaderboard",
@@ -38,6 +40,7 @@ _HOMES = {  # public name → its module, or module:name where the names differ
     **dict.fromkeys(("BenchmarkStore", "leaderboard", "open", "run"), "saod_ray.api"),
     **dict.fromkeys(("BenchmarkResult", "DetectorResult"), "saod_ray.score.results"),
     **dict.fromkeys(("Detections", "Detector"), "saod_ray.detect.detections"),
+    "Leaderboard": "saod_ray.report.leaderboard",
     "SaodError": "saod_ray.errors",
     "SelfAware": "saod_ray.predict.self_aware_detector:SelfAwareDetector",
     "metric": "saod_ray.score.metrics",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from saod_ray.config import ScoreSettings
     from saod_ray.predict.self_aware_detector import SelfAwareDetector
     from saod_ray.report.charts import Chart
+    from saod_ray.report.leaderboard import Leaderboard
     from saod_ray.score.benchmark import Benchmark
     from saod_ray.score.metrics import CustomMetric
     from saod_ray.score.results import BenchmarkResult
@@ -241,38 +242,47 @@ def score(
     return open(store).score(detectors, **options)
 
 
-def leaderboard(store: str | os.PathLike[str]) -> pl.DataFrame:
-    """The main table of a store's results.json."""
-    return open(store).results().leaderboard()
+def leaderboard(*sources: str | os.PathLike[str]) -> Leaderboard:
+    """Join stores and results files of one use case, one row per source and detector, best DAQ first.
+
+    Its `frame` is a polars frame, `to_html(path)` writes a page, and `warnings` says where seeds, versions, conventions
+    or settings differ. Raises SaodError if the use cases, classes or images differ.
+    """
+    from saod_ray.report.leaderboard import Leaderboard
+
+    return Leaderboard.open([_uri(source) for source in sources])
 
 
 def report(
-    store: str | os.PathLike[str],
+    results: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
+    store: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     figures: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Write a scored store's report and return its path.
+    """Write the report of a scored store or of a results file, and return its path.
 
     Args:
-        store: A folder or URI.
-        out: The HTML file; `report.html` in the store by default.
+        results: The folder or URI of a store, or a results file.
+        out: The HTML file; by default `report.html` beside results.json, or `NAME.html` beside another `NAME.json`.
+        store: The store that a results file was scored from, if it is not found beside the file.
         data: The folder of the images; the use case's own root by default.
         figures: A folder for the charts as SVG and PDF, and the tables as LaTeX.
         progress: Called with (done, total).
     """
     from saod_ray.files import check_target
-    from saod_ray.store.store import Store
+    from saod_ray.report.results_source import ResultsSource
     from saod_ray.workflow import write_report
 
     target = None if out is None else Path(out)
     if target is not None:
         check_target(target)
+    source = ResultsSource.open(_uri(results), None if store is None else _uri(store))
     root = None if data is None else _uri(data)
     folder = None if figures is None else Path(figures)
-    return write_report(Store.open(_uri(store)), target, root, folder, progress=progress)
+    return write_report(source, target, root, folder, progress=progress)
 
 
 def run(

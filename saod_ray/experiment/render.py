@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
@@ -18,7 +18,6 @@ from saod_ray.report.cells import Cell, Header, Sheet, count_cell, number_cell, 
 from saod_ray.report.charts import IS_CHOSEN, Choice
 from saod_ray.report.experiments import Experiments, Section
 from saod_ray.report.figures import Figure, apply_page_style, render_svg
-from saod_ray.report.results import read_results
 from saod_ray.score.benchmark import Benchmark
 
 HEIGHT = 260  # of a chart that fills its container's width, in pixels
@@ -122,18 +121,19 @@ def _paper_text(value: Value) -> str:
     return "" if value is None else f"{value:g}"
 
 
-def stored_experiments(benchmark: Benchmark, choice: Choice) -> Experiments:
-    """The experiments that the benchmark's store contains, for its report; `choice` has the initial selections.
+def stored_experiments(benchmark: Benchmark, choice: Choice, detectors: Iterable[str]) -> Experiments:
+    """The experiments that the benchmark's store contains, for a report on `detectors`.
 
-    An experiment is stale if its detections, its settings, or its detectors differ from those of results.json.
+    `choice` has the initial selections. An experiment is stale if its detections, its settings or its detectors differ
+    from those of the report.
     """
-    detectors = sorted(read_results(benchmark.store).detectors)
+    names = sorted(detectors)
     sections, stale = [], []
     for name in NAMES:
         outcome = read_outcome(benchmark.store, name)
         if outcome is None:
             continue
-        if outcome.key == outcome_key(name, benchmark.store, benchmark.settings, detectors, outcome.partial):
+        if outcome.key == outcome_key(name, benchmark.store, benchmark.settings, names, outcome.partial):
             sections.append(section(outcome, choice))
         else:
             stale.append(name)

@@ -97,6 +97,17 @@ def metric_sheet(
     return Sheet(name, caption, headers, rows)
 
 
+def with_intervals(row: list[Cell], metrics: Sequence[Metric], result: DetectorResult) -> list[Cell]:
+    """The cells of a `metric_sheet` row with the ends of their intervals as notes."""
+    cells = row[:1]
+    for cell, metric in zip(row[1:], metrics, strict=True):
+        ends = metric.interval(result)
+        scale, digits = (100, ".2f") if metric.unit == "%" else (1, ".4g")
+        note = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
+        cells.append(replace(cell, notes=note + cell.notes))
+    return cells
+
+
 def paper_note(value: float | None, paper_value: float | None) -> tuple[str, ...]:
     """A note with the paper's value (in percent) and the difference of `value` (a fraction) from it.
 

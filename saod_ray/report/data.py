@@ -18,8 +18,8 @@ from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
 from saod_ray.report import acceptance, calibration, shift
 from saod_ray.report.records import CalibrationTables, DetectorTables, Failure
-from saod_ray.report.results import read_results
 from saod_ray.report.results import results as results_of
+from saod_ray.report.results_source import ResultsSource, to_source
 from saod_ray.score.benchmark import RESULT_FORMAT, Benchmark
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.evaluation import decide, evaluate_split
@@ -59,13 +59,16 @@ class ReportData:
     benchmark: Benchmark
 
 
-def gather(store: Store, progress: Progress | None = None, results: BenchmarkResult | None = None) -> ReportData:
-    """Collect the data of a report on the store's results.json, or on `results`.
+def gather(
+    place: Store | ResultsSource, progress: Progress | None = None, results: BenchmarkResult | None = None
+) -> ReportData:
+    """Collect the data of a report on the results of a store or a results file, or on `results`.
 
     Raises:
         SaodError: The results do not follow from the store's current detections.
     """
-    results = results or read_results(store)
+    source = to_source(place)
+    store, results = source.known_store, results or source.results
     names = sorted(results.detectors)
     settings = ScoreSettings.from_options(**msgspec.to_builtins(results.settings))
     for name in names:
@@ -73,7 +76,7 @@ def gather(store: Store, progress: Progress | None = None, results: BenchmarkRes
     resamples = None if results.is_sealed else _resamples(results)  # without a digest, intervals are recomputed
     benchmark = Benchmark(store, settings, results.is_partial, resamples)
     scored = benchmark.score(names)
-    _refuse_stale(store, results, results_of(benchmark.store, settings, scored, results.is_partial, resamples))
+    _refuse_stale(source, results, results_of(benchmark.store, settings, scored, results.is_partial, resamples))
     other = settings.model_copy(update={"conventions": "paper" if settings.conventions == "official" else "official"})
     scored_otherwise = Benchmark(store, other, results.is_partial).score(names)
     self_aware = {name: SelfAware.from_json(scored[name].selfaware) for name in names}
@@ -91,22 +94,23 @@ def _resamples(results: BenchmarkResult) -> Bootstrap | None:
     return None if record is None else Bootstrap(record.replicates, record.seed)
 
 
-def _refuse_stale(store: Store, results: BenchmarkResult, expected: BenchmarkResult) -> None:
+def _refuse_stale(source: ResultsSource, results: BenchmarkResult, expected: BenchmarkResult) -> None:
     """Raise unless values, recomputed intervals and provenance agree with what the store gives now."""
+    where = "there" if source.is_store else f"in {source.known_store.uri}"
     for name, current in expected.detectors.items():
         stated = msgspec.structs.replace(results[name], metrics=msgspec.UNSET)
         if expected.resampling is None:
             stated = msgspec.structs.replace(stated, intervals=msgspec.UNSET)
         if not _agree(msgspec.to_builtins(stated), msgspec.to_builtins(current)):
             raise SaodError(
-                f"results.json in {store.uri} does not match the current detections of '{name}' there: run "
-                f"`saod-ray score {store.uri}` again with the settings you want."
+                f"{source.title} does not match the current detections of '{name}' {where}: run "
+                f"`{source.score_command}` again with the settings you want."
             )
     for key in ("use_case", "detections"):
         if getattr(results.provenance, key) != getattr(expected.provenance, key):
             raise SaodError(
-                f"results.json in {store.uri} was computed from other data ({key}) than the store has now: run "
-                f"`saod-ray score {store.uri}` again."
+                f"{source.title} was computed from other data ({key}) than the store has now: run "
+                f"`{source.score_command}` again."
             )
 
 

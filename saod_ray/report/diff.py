@@ -1,4 +1,4 @@
-"""Differences between two stores of a use case, or between two detectors of a store, with intervals."""
+"""Differences between two stores or results files of a use case, or between two detectors of one, with intervals."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rich.text import Text
 
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError, join_truncated
-from saod_ray.report.results import read_results, resampling
+from saod_ray.report.results import resampling
+from saod_ray.report.results_source import ResultsSource, to_source
 from saod_ray.report.table import format_percent
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import Benchmark, Progress, ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
 from saod_ray.score.metrics import MAIN, Metric
 from saod_ray.score.results import BootstrapRecord, Number, SplitCoverage
-from saod_ray.store.results_file import FILE
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -80,8 +80,9 @@ class StoreDiff(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class DiffSide:
-    """A store with some of its detectors scored, under the settings of its results.json."""
+    """A store or results file with some of its detectors scored, under the settings of its results."""
 
+    source: ResultsSource
     store: Store
     settings: ScoreSettings
     scored: dict[str, ScoredDetector]
@@ -89,60 +90,93 @@ class DiffSide:
     @classmethod
     def from_store(
         cls,
-        store: Store,
+        place: Store | ResultsSource,
         detectors: list[str],
         *,
         partial: bool,
         resamples: Bootstrap | None = None,
         progress: Progress | None = None,
     ) -> DiffSide:
-        """Score the detectors, reusing the store's cache."""
-        settings = last_settings(store)
-        benchmark = Benchmark(store, settings, partial, resamples)
-        return cls(benchmark.store, settings, benchmark.score(detectors, progress))
+        """Score the detectors, reusing the store's cache.
+
+        Raises:
+            SaodError: A results file was computed from other detections than the store has now.
+        """
+        source = to_source(place)
+        source.refuse_changed(detectors)
+        settings = source.settings
+        benchmark = Benchmark(source.known_store, settings, partial, resamples)
+        return cls(source, benchmark.store, settings, benchmark.score(detectors, progress))
 
 
 def last_settings(store: Store) -> ScoreSettings:
     """The settings of the store's results.json, or the defaults if the store has none."""
-    if not store.folder.exists(FILE):
-        return ScoreSettings()
-    return ScoreSettings.from_options(**msgspec.to_builtins(read_results(store).settings))
+    return ResultsSource.from_store(store).settings
 
 
-def refuse_incomparable(a: Store, b: Store) -> None:
-    """Raise `SaodError` if the metrics of two stores are about different images or objects."""
-    ours, theirs = a.description, b.description
+def open_sides(a: str, b: str | None, store: str | None = None) -> tuple[ResultsSource, ResultsSource]:
+    """Open the two stores or results files of a comparison; without `b`, the first one twice.
+
+    Args:
+        a: A store or results file.
+        b: Another one, or None to compare two detectors of `a`.
+        store: The store of results files that do not say which one they were scored from. By default the store of the
+            other side, if they belong to it.
+
+    Raises:
+        SaodError: One of them cannot be opened, they are not of the same data, or the store of one is not known.
+    """
+    first = ResultsSource.open(a)
+    second = first if b is None else ResultsSource.open(b)
+    if second.path == first.path:
+        second = first
+    named = None if store is None else Store.open(store)
+    first, second = (
+        source.with_store(named).with_store(other.store) for source, other in ((first, second), (second, first))
+    )
+    refuse_incomparable(first, second)
+    return first, second
+
+
+def refuse_incomparable(a: Store | ResultsSource, b: Store | ResultsSource) -> None:
+    """Raise `SaodError` if the metrics of two stores or results files are about different images or objects."""
+    first, second = to_source(a), to_source(b)
+    ours, theirs = first.known_store.description, second.known_store.description
     if (ours.name, ours.version) != (theirs.name, theirs.version):
         raise SaodError(
-            f"{a.uri} is of '{ours.name}' version {ours.version} and {b.uri} of '{theirs.name}' version "
+            f"{first.place} is of '{ours.name}' version {ours.version} and {second.place} of '{theirs.name}' version "
             f"{theirs.version}: compare stores of one use case."
         )
     differing = [source for source in ours.manifests if ours.manifests[source] != theirs.manifests.get(source)]
     differing += [key for key in ("classes", "severities", "subsets") if getattr(ours, key) != getattr(theirs, key)]
     if differing:
         raise SaodError(
-            f"{a.uri} and {b.uri} are both of '{ours.name}', but differ in {join_truncated(differing)}: compare stores that were "
-            "made with the same data."
+            f"{first.place} and {second.place} are both of '{ours.name}', but differ in {join_truncated(differing)}: compare "
+            "stores that were made with the same data."
         )
 
 
-def detector_pairs(a: Store, b: Store, names: Sequence[str] | None) -> list[tuple[str, str]]:
-    """The detectors to compare: those with the same name in two stores, or the two named ones of one store.
+def detector_pairs(
+    a: Store | ResultsSource, b: Store | ResultsSource, names: Sequence[str] | None
+) -> list[tuple[str, str]]:
+    """The detectors to compare: those with the same name in two sources, or the two named ones of one source.
 
     Raises:
         SaodError: There is nothing to compare.
     """
-    if a.uri == b.uri:
-        if names is None or len(names) != 2 or names[0] == names[1]:
+    first, second = to_source(a), to_source(b)
+    options = None if names is None else list(names)
+    if first.place == second.place:
+        if options is None or len(options) != 2 or options[0] == options[1]:
             raise SaodError("A store is compared with itself by two of its detectors: name them with --detectors A,B.")
-        a.choose(names)
-        return [(names[0], names[1])]
-    ours, theirs = a.choose(names), b.choose(names)
+        first.choose(options)
+        return [(options[0], options[1])]
+    ours, theirs = first.choose(options), second.choose(options)
     shared = [name for name in ours if name in theirs]
     if not shared:
         raise SaodError(
-            f"{a.uri} has {join_truncated(ours)} and {b.uri} has {join_truncated(theirs)}, so no detector is in both stores: import a "
-            "detector that the other store has."
+            f"{first.place} has {join_truncated(ours)} and {second.place} has {join_truncated(theirs)}, so no detector is in "
+            "both stores: import a detector that the other store has."
         )
     return [(name, name) for name in shared]
 
@@ -150,11 +184,11 @@ def detector_pairs(a: Store, b: Store, names: Sequence[str] | None) -> list[tupl
 def compare(a: DiffSide, b: DiffSide, pairs: list[tuple[str, str]], resamples: Bootstrap | None) -> StoreDiff:
     """Compare every metric of the result table, settings, fingerprints and coverage; differences are b − a."""
     ours, theirs = (side.settings.model_dump(mode="json") for side in (a, b))
-    names = set(a.store.detectors()), set(b.store.detectors())
+    names = set(a.source.detectors), set(b.source.detectors)
     return StoreDiff(
         use_case=a.store.description.name,
-        a=a.store.uri,
-        b=b.store.uri,
+        a=a.source.place,
+        b=b.source.place,
         settings={key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]},
         only_in=OnlyIn(sorted(names[0] - names[1]), sorted(names[1] - names[0])),
         pairs=[_pair(a, b, *pair) for pair in pairs],

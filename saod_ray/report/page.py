@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import NamedTuple
 
-import jinja2
 import msgspec
 import vl_convert
 from markupsafe import Markup
@@ -20,6 +17,7 @@ from saod_ray.report.experiments import Experiments
 from saod_ray.report.figures import VEGA_LITE, figures
 from saod_ray.report.pictures import Gallery, gallery
 from saod_ray.report.records import DecisionTable
+from saod_ray.report.rendering import asset, render_page
 from saod_ray.report.sheets import RunRecord
 from saod_ray.score import metrics
 from saod_ray.store.store import Store
@@ -65,12 +63,8 @@ def render(
     report_figures = figures(report_data)
     all_figures = {**dict(experiments.figures()), **report_figures}
     detectors = list(results.ranked())
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    environment.filters["data"] = script_json
-    text = environment.get_template("page.html.j2").render(
+    return render_page(
+        "page.html.j2",
         results=results,
         detectors=detectors,
         classes=report_data.benchmark.classes,
@@ -82,19 +76,9 @@ def render(
         experiments=experiments,
         report_figures=set(report_figures),
         has_paper_values=bool(sheets.paper_values(results.use_case)),
-        style=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        script=asset("report.js"),
         vega=Markup(vl_convert.javascript_bundle(EXPORTED, VEGA_LITE)),
     )
-    return text.encode()
-
-
-def script_json(value: object) -> Markup:
-    """JSON that is safe inside a script element: it can neither end the element nor start a comment."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
 
 
 def _sheets(report_data: ReportData, run: RunRecord) -> dict[str, Sheet]:
@@ -150,11 +134,3 @@ def _facts(report_data: ReportData, detectors: list[str]) -> object:
     return msgspec.to_builtins(
         {**facts._asdict(), "parts": {name: parts._asdict() for name, parts in facts.parts.items()}}
     )
-
-
-def _template(name: str) -> str:
-    return files("saod_ray.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def _asset(name: str) -> str:
-    return files("saod_ray.report").joinpath("assets", name).read_text(encoding="utf-8")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from saod_ray import __version__
 from saod_ray.config import ScoreSettings
 from saod_ray.errors import SaodError
+from saod_ray.files import Folder
 from saod_ray.score import bootstrap
 from saod_ray.score.benchmark import ScoredDetector
 from saod_ray.score.bootstrap import Bootstrap
@@ -93,3 +94,28 @@ def read_results(store: Store) -> BenchmarkResult:
     except msgspec.ValidationError as error:
         place = store.folder.display_path(results_file.FILE)
         raise SaodError(f"{place} is damaged ({error}): run `saod-ray score {store.uri}` again.") from error
+
+
+def read_results_file(folder: Folder, name: str, place: str) -> BenchmarkResult:
+    """The results of a file of any name, which somebody else may have made; messages call it `place`."""
+    value = results_file.read_file(folder, name, place)
+    again = f"write it again with `saod-ray score STORE --out {place}`"
+    try:
+        results = BenchmarkResult.from_json(value)
+    except msgspec.ValidationError as error:
+        raise SaodError(f"{place} is damaged ({error}): {again}.") from error
+    for text in _displayed_texts(results):
+        if not text.isprintable():
+            raise SaodError(f"{place} has control characters in {text!r}: {again}.")
+    return results
+
+
+def _displayed_texts(results: BenchmarkResult) -> Iterator[str]:
+    """The texts of results that a terminal shows."""
+    yield from (results.use_case, results.conventions, results.provenance.saod_ray, results.provenance.python)
+    yield from map(str, msgspec.structs.astuple(results.settings))
+    for name, version in results.provenance.packages.items():
+        yield from (name, version)
+    for name, result in results.detectors.items():
+        yield name
+        yield from result.custom

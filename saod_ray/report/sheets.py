@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import NamedTuple
 
-import msgspec
-
 from saod_ray.report.cells import (
-    Cell,
     Header,
     Sheet,
     count_cell,
@@ -20,11 +16,13 @@ from saod_ray.report.cells import (
     paper_note,
     percent_cell,
     text_cell,
+    with_intervals,
 )
 from saod_ray.report.data import ReportData
+from saod_ray.report.settings import setting_texts
 from saod_ray.report.table import rank_interval, table_metrics
-from saod_ray.score.metrics import BUILT_IN, Metric
-from saod_ray.score.results import BenchmarkResult, DetectorResult
+from saod_ray.score.metrics import BUILT_IN
+from saod_ray.score.results import BenchmarkResult
 
 SUBSET_METRICS = ("auroc", "fpr95", "tpr", "tnr", "ba")
 COMPONENTS = tuple(
@@ -63,7 +61,7 @@ def leaderboard(report_data: ReportData) -> Sheet:
     headers += [Header("rank", "Interval of the rank by DAQ over the resamples.", False)] * is_resampled
     rows = []
     for (name, result), cells in zip(detectors.items(), sheet.rows, strict=True):
-        row = [*_with_intervals(cells, metrics, result), percent_cell(report_data.other_daq[name])]
+        row = [*with_intervals(cells, metrics, result), percent_cell(report_data.other_daq[name])]
         rows.append(row + [text_cell(rank_interval(result))] * is_resampled)
     return Sheet(sheet.name, sheet.caption, headers, rows)
 
@@ -73,17 +71,6 @@ def _title(results: BenchmarkResult) -> str:
     if resampling is None:
         return "Leaderboard, in %"
     return f"Leaderboard, in %, with {100 * resampling.level:.0f} % intervals of {resampling.replicates:,} resamples"
-
-
-def _with_intervals(row: list[Cell], metrics: Sequence[Metric], result: DetectorResult) -> list[Cell]:
-    """The same cells with the ends of their intervals as notes."""
-    cells = row[:1]
-    for cell, metric in zip(row[1:], metrics, strict=True):
-        ends = metric.interval(result)
-        scale, digits = (100, ".2f") if metric.unit == "%" else (1, ".4g")
-        note = (f"[{scale * ends[0]:{digits}}, {scale * ends[1]:{digits}}]",) if ends else ()
-        cells.append(replace(cell, notes=note + cell.notes))
-    return cells
 
 
 def subsets(results: BenchmarkResult) -> Sheet:
@@ -198,7 +185,7 @@ def provenance(results: BenchmarkResult, run: RunRecord) -> Sheet:
         ("seed of the corruptions", "not recorded" if run.seed is None else run.seed),
         ("commit of the last run", run.commit or "not recorded"),
     ]
-    facts += [(f"setting {name}", _option_value(value)) for name, value in _settings(results)]
+    facts += [(f"setting {name}", value) for name, value in setting_texts(results).items()]
     facts += [("saod-ray", origin.saod_ray), ("python", origin.python)]
     facts += sorted(origin.packages.items())
     facts += [(f"sha256 of {name}", digest) for name, digest in sorted(use_case.annotations.items())]
@@ -211,16 +198,8 @@ def provenance(results: BenchmarkResult, run: RunRecord) -> Sheet:
     return Sheet("provenance", "Provenance of the results", headers, rows)
 
 
-def _settings(results: BenchmarkResult) -> list[tuple[str, object]]:
-    return sorted(msgspec.structs.asdict(results.settings).items())
-
-
-def _option_value(value: object) -> str:
-    return ",".join(f"{part:g}" for part in value) if isinstance(value, list) else str(value)
-
-
 def score_command(results: BenchmarkResult) -> str:
     """The command that computes these results from the store."""
-    flags = [f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in _settings(results)]
+    flags = [f"--{name.replace('_', '-')} {value}" for name, value in setting_texts(results).items()]
     detectors = ",".join(sorted(results.detectors))
     return " ".join(["saod-ray score STORE", f"--detectors {detectors}", *flags, *["--partial"] * results.is_partial])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -276,8 +276,7 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     def ranked(self) -> dict[str, DetectorResult]:
         """The detectors in descending order of DAQ, undefined ones last."""
-        names = sorted(self.detectors, key=lambda name: (-(self.detectors[name].daq or 0), name))
-        return {name: self.detectors[name] for name in names}
+        return ranked(self.detectors)
 
     def leaderboard(self) -> pl.DataFrame:
         """One row per detector, best DAQ first, one column per metric of the main table; fractions in [0, 1]."""
@@ -317,6 +316,16 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()
+
+
+def ranked(detectors: Mapping[str, DetectorResult]) -> dict[str, DetectorResult]:
+    """The detectors in descending order of DAQ, undefined ones last, equal ones by name."""
+
+    def place(name: str) -> tuple[bool, float, str]:
+        daq = detectors[name].daq
+        return daq is None, -(daq or 0), name
+
+    return {name: detectors[name] for name in sorted(detectors, key=place)}
 
 
 def schema_text() -> str:

@@ -11,9 +11,19 @@ from saod_ray.errors import SaodError
 from saod_ray.store import seals
 
 if TYPE_CHECKING:
+    from saod_ray.files import Folder
     from saod_ray.store.store import Store
 
 FILE = "results.json"
+_KINDS = (  # the keys of other JSON files that are nearby, and what each file is
+    ({"images", "annotations"}, "has COCO annotations"),
+    ({"manifests", "declaration"}, "describes a store"),
+    ({"calibrators", "image_threshold"}, "is a self-aware detector"),
+    ({"heads", "columns", "rows"}, "is the outcome of an experiment"),
+    ({"pairs", "only_in"}, "is the output of `saod-ray diff`"),
+    ({"rows", "warnings"}, "is a leaderboard"),
+    ({"began", "outcome"}, "is the record of a run"),
+)
 
 
 class _UseCase(msgspec.Struct, frozen=True):
@@ -70,6 +80,39 @@ def read_results(store: Store) -> dict[str, Any]:
     if fault:
         raise SaodError(f"{store.folder.display_path(FILE)} {fault}: {score_command} again.")
     return value
+
+
+def read_file(folder: Folder, name: str, place: str) -> dict[str, Any]:
+    """The content of a results file of any name; messages call it `place`.
+
+    SaodError if it is absent, damaged or was changed, or if it is another kind of file.
+    """
+    try:
+        data = folder.read_inside(name, follow_links=True)
+        value: Any = json.loads(data)
+    except FileNotFoundError as error:
+        raise SaodError(f"There is no file {place}: write it with `saod-ray score STORE --out {place}`.") from error
+    except (ValueError, RecursionError):
+        value = None
+    kind = _kind(value)
+    if kind:
+        raise SaodError(f"{place} has no results (it {kind}): give a store, or a file that `saod-ray score` wrote.")
+    fault = _fault(value)
+    if fault:
+        raise SaodError(f"{place} {fault}: write it again with `saod-ray score STORE --out {place}`.")
+    return value
+
+
+def _kind(value: Any) -> str | None:
+    """What a JSON value is that cannot be results; None is a file that is not JSON."""
+    if value is None:
+        return "is not a JSON file"
+    if isinstance(value, list):
+        return "is a JSON list, for instance of detections"
+    if not isinstance(value, dict):
+        return "is a single JSON value"
+    kind = next((text for keys, text in _KINDS if keys <= value.keys()), None)
+    return kind if kind or "detectors" in value else "is another kind of JSON file"
 
 
 def _fault(value: Any) -> str | None:

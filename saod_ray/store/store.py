@@ -53,6 +53,7 @@ class LastRun(msgspec.Struct, frozen=True):
 
     settings: RunSettings = RunSettings()
     commit: str | None = None
+    updated: str | None = None  # date and time, UTC
     command_args: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict, name="typed")
     """Detector → --use-case and --detectors on the command line."""
     detectors: dict[str, dict[str, float]] = {}  # detector → counts and rates

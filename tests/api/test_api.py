@@ -139,7 +139,7 @@ def test_results_are_those_of_the_command(bench, store) -> None:
     assert results.to_json() == value == bench.results().to_json()
     assert BenchmarkResult.from_json(value) == results
     assert saod.score(store)["toy"].daq == results["toy"].daq == value["detectors"]["toy"]["daq"]
-    table = saod.leaderboard(store)
+    table = saod.leaderboard(store).frame
     assert table["DAQ"].to_list() == [results["toy"].daq] and table.columns[0] == "detector"
     assert results.per_class("toy")["class"].to_list() == bench.classes
     bins = results.reliability("toy", "shift")

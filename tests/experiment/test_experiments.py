@@ -356,10 +356,11 @@ def test_an_experiment_of_other_detectors_than_the_reports_is_left_out(context) 
     assert saod_ray("score", context.store.uri).returncode == 0
     report_data = gather(Store.open(context.store.uri))
     benchmark, choice = report_data.benchmark, initial_choice(report_data)
+    detectors = list(report_data.results)
     perform(find("ood-subsets"), context)
-    assert [section.name for section in stored_experiments(benchmark, choice).sections] == ["ood-subsets"]
+    assert [section.name for section in stored_experiments(benchmark, choice, detectors).sections] == ["ood-subsets"]
     perform(find("ood-subsets"), ExperimentContext(context.store, context.settings, ["atss"]))
-    experiments = stored_experiments(benchmark, choice)
+    experiments = stored_experiments(benchmark, choice, detectors)
     assert (experiments.sections, experiments.stale) == ((), ("ood-subsets",))
     text = page.report(report_data, None, experiments).decode()
     assert "saod-ray experiment all STORE --detectors atss,nll-rcnn</code> recomputes them" in text
@@ -377,7 +378,8 @@ def test_all_computes_what_the_store_allows_and_the_report_shows_it(context, tmp
     assert saod_ray("report", uri, "--out", tmp_path / "one.html").returncode == 0
     page_bytes = (tmp_path / "one.html").read_bytes()
     report_data = gather(Store.open(uri))
-    fresh = stored_experiments(report_data.benchmark, initial_choice(report_data))
+    choice, detectors = initial_choice(report_data), list(report_data.results)
+    fresh = stored_experiments(report_data.benchmark, choice, detectors)
     assert page.report(report_data, None, fresh) == page_bytes
     text = page_bytes.decode()
     for name in names:
@@ -386,7 +388,7 @@ def test_all_computes_what_the_store_allows_and_the_report_shows_it(context, tmp
     for name in ("oracle", "uncertainty", "top-k", "thresholds-u"):
         assert text.count(f'data-chart="{name}"') == 1 and text.count(f'data-spec="{name}"') == 1
     assert "Omitted" not in text
-    stale = stored_experiments(report_data.benchmark.under(ScoreSettings(aggregate="min")), initial_choice(report_data))
+    stale = stored_experiments(report_data.benchmark.under(ScoreSettings(aggregate="min")), choice, detectors)
     assert stale.sections == () and sorted(stale.stale) == names
     text = page.report(report_data, None, replace(stale, sections=fresh.sections[:1])).decode()
     assert "Omitted" in text and 'id="experiment-accuracy"' in text and 'id="experiment-tau"' not in text

@@ -17,7 +17,8 @@ from saod_ray.config import UseCase
 from saod_ray.experiment import paper
 from saod_ray.report.data import gather
 from saod_ray.report.figures import figures
-from saod_ray.report.page import run_record, script_json
+from saod_ray.report.page import run_record
+from saod_ray.report.rendering import script_json
 from saod_ray.report.results import read_results
 from saod_ray.report.sheets import leaderboard, paper_values, provenance
 from saod_ray.score import thresholds

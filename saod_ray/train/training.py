@@ -112,7 +112,7 @@ def _name_and_config(case: UseCase, detector: str) -> tuple[str, str]:
         return Path(detector).stem, str(Path(detector).resolve())
     if case.name not in registry.use_cases():
         return detector, f"paper/{detector}"
-    entry, *more = registry.choose(case.name, detector)
+    entry, *more = registry.choose(case.name, detector, "--detector")
     if more or entry.backend != "mmdet":
         raise SaodError(f"'{detector}' is not one mmdet detector: train one at a time, by its name or its config.")
     return entry.name, entry.config

@@ -95,8 +95,19 @@ def os_error_sentence(error: OSError | UnicodeError) -> str:
         return f"A file or a name is not valid UTF-8 text ({error}): correct it and run the same command again."
     name = error.filename2 or error.filename
     if name is None or isinstance(name, int):
+        if isinstance(error, FileNotFoundError) and not _has_current_folder():
+            return (
+                "The current folder does not exist any more: change to another folder and run the same command again."
+            )
         return f"The operating system refused this ({os_reason(error)}): {os_remedy(error)}."
     return f"{_user_path(os.fsdecode(name))} cannot be used ({os_reason(error)}): {os_remedy(error)}."
+
+
+def _has_current_folder() -> bool:
+    try:
+        return bool(Path.cwd())
+    except OSError:
+        return False
 
 
 def _user_path(name: str) -> str:

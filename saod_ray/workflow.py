@@ -240,17 +240,16 @@ class BenchmarkRun:
         from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
         from saod_ray.detect.registry import weights_folder
         from saod_ray.engine import plan as planning
-        from saod_ray.engine.job import Job
-        from saod_ray.store.build import refuse_missing
+        from saod_ray.engine.job import Job, check_request
 
         self._options, self._events = options, events or RunEvents()
         case = UseCase.load(options.use_case, options.data)
+        uri = store or options.store or f"runs/{case.name}"
+        check_request(case, options.detectors, None if store else uri)
         draw_missing_scenes(case, self._events.working)
-        if case.made_by is None:
-            refuse_missing(case, with_images=False)
         self.job: Job = Job.from_use_case(
             case,
-            store or options.store or f"runs/{case.name}",
+            uri,
             options.detectors,
             weights_folder(options.weights),
             seed=options.seed,
@@ -361,12 +360,11 @@ def dry_run(
     that says so. Raises SaodError if there are none.
     """
     from saod_ray.config import UseCase
-    from saod_ray.store.build import refuse_missing
+    from saod_ray.engine.job import check_request
 
     case = UseCase.load(options.use_case, options.data)
     try:
-        if case.made_by is None:
-            refuse_missing(case, with_images=False)
+        check_request(case, options.detectors, None)
     except SaodError as error:
         estimates = _published_estimates(case, options)
         if not estimates or probe:

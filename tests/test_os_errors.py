@@ -97,3 +97,12 @@ def test_possible_targets_are_accepted_and_left_alone(file, tmp_path) -> None:
     check_folder(tmp_path / "new" / "deep", "--draw")
     check_folder(tmp_path, "--draw")
     assert list(tmp_path.iterdir()) == [file] and file.read_text() == "not a folder"
+
+
+def test_a_current_folder_that_is_gone(tmp_path, monkeypatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(FileNotFoundError) as caught:
+        Path.cwd()
+    assert os_error_sentence(caught.value).startswith("The current folder does not exist any more: change to another")

@@ -62,3 +62,13 @@ def test_a_run_without_data_points_to_its_status(tmp_path, monkeypatch) -> None:
     ):
         BenchmarkRun(RunOptions(use_case="gen"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_mistakes_show_before_scenes_are_drawn(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaodError, match=r"no detector 'atts' of 'shapes' \(did you mean 'atss'\?\)"):
+        BenchmarkRun(RunOptions(detectors="atts"))
+    with pytest.raises(SaodError, match=r"^'file' is not a folder: give --store the path of a folder"):
+        BenchmarkRun(RunOptions(detectors="atss", store="file"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

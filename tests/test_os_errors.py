@@ -51,9 +51,9 @@ def test_names_that_users_have_not_chosen_do_not_appear(tmp_path) -> None:
         tmp_path / ".writing-toy@id" / "part-0": tmp_path,
         target: target,
     }
-    for internal, shown in names.items():
+    for internal, user_path in names.items():
         error = OSError(errno.EACCES, "Permission denied", str(internal))
-        assert os_error_sentence(error).startswith(f"{shown} cannot be used (Permission denied)")
+        assert os_error_sentence(error).startswith(f"{user_path} cannot be used (Permission denied)")
 
 
 def test_errors_without_a_path_are_sentences_too() -> None:

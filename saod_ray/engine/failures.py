@@ -16,7 +16,7 @@ from saod_ray.store.store import Store
 if TYPE_CHECKING:
     from saod_ray.engine.workers import Receipt
 
-MAX_REASON = 200  # characters of a reason in a sentence
+MAX_REASON = 200  # characters of a reason in messages
 
 
 @dataclass(frozen=True)

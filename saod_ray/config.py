@@ -322,11 +322,75 @@ def first_complaint(error: ValidationError, noun: str, model: type[BaseModel]) -
         return f"the {noun} '{where}' is unknown{did_you_mean(key, _keys(model))}: remove or rename it."
     if first["type"] == "missing":
         return f"the {noun} '{where}' is missing: add it."
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return f"{where.replace('_', '-')}: {message}." if noun == "setting" else f"the {noun} '{where}': {message}."
+    reason = _own_words(first, model)
+    return f"{where.replace('_', '-')}: {reason}." if noun == "setting" else f"the {noun} '{where}': {reason}."
+
+
+def _own_words(complaint: Any, model: type[BaseModel]) -> str:
+    """What is wrong with a value, and which values are allowed."""
+    kind, value = complaint["type"], complaint["input"]
+    if kind in ("value_error", "assertion_error"):
+        return str(complaint["msg"]).partition(", ")[2]
+    if kind == "literal_error":
+        choices = [choice.strip("'") for choice in re.split(", | or ", complaint["ctx"]["expected"])]
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        return f"{value!r} is not possible{hint}: use {', '.join(choices)}"
+    if kind in ("too_short", "string_too_short"):
+        return "it is empty: give at least one value"
+    if kind == "too_long":
+        return f"{_shorten(value)} has too many values: give {complaint['ctx']['max_length']}"
+    if kind.startswith(("less_than", "greater_than", "finite")):
+        return f"{_shorten(value)} is out of range: give a number{_allowed_range(complaint['loc'], model)}"
+    noun = next((noun for prefix, noun in _KINDS.items() if kind.startswith(prefix)), "another value")
+    bounds = _allowed_range(complaint["loc"], model) if "number" in noun else ""
+    return f"give {noun}{bounds}, not {_shorten(value)}"
+
+
+_KINDS = {  # the beginnings of pydantic's error types
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text in quotes",
+    "bool": "true or false",
+    "tuple": "a list",
+    "model": "a table",
+    "dict": "a table",
+}
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]} …"
+
+
+def _allowed_range(location: tuple[Any, ...], model: type[BaseModel]) -> str:
+    """The bounds of a number, ` of at least 0 and below 1`; an empty text if it has none."""
+    key = next((part for part in reversed(location) if isinstance(part, str)), "")
+    fields = [part.model_fields[key] for part in _models(model) if key in part.model_fields]
+    words = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
+    bounds = {
+        word: getattr(constraint, name)
+        for field in fields[:1]
+        for constraint in (*field.metadata, *_nested_metadata(field.annotation))
+        for name, word in words.items()
+        if getattr(constraint, name, None) is not None
+    }
+    return " " + " and ".join(f"{word} {bound:,}" for word, bound in bounds.items()) if bounds else ""
+
+
+def _nested_metadata(annotation: Any) -> list[Any]:
+    """The constraints on the items of a collection."""
+    constraints: list[Any] = []
+    for item in get_args(annotation):
+        for constraint in getattr(item, "__metadata__", ()):
+            constraints += getattr(constraint, "metadata", [constraint])
+    return constraints
+
+
+def _models(model: type[BaseModel]) -> tuple[type[BaseModel], ...]:
+    """The model and its nested models."""
+    return (UseCase, Splits, IdSource, OodSource, About) if model is UseCase else (model,)
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
     """Every key of the model and of its nested models, for hints."""
-    nested = (UseCase, Splits, IdSource, OodSource, About) if model is UseCase else (model,)
-    return [key for part in nested for key in part.model_fields]
+    return [key for part in _models(model) for key in part.model_fields]

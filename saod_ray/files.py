@@ -10,6 +10,7 @@ import re
 import secrets
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason, os_remedy
 
 _HOST = socket.gethostname()
 _LEFTOVER = re.compile(rf"\.{re.escape(_HOST)}-(?P<pid>\d+)-[0-9a-f]{{8}}\.tmp$")
@@ -39,7 +40,7 @@ class Folder:
             try:
                 self._filesystem, base = pafs.FileSystem.from_uri(uri)
             except (pa.ArrowException, OSError) as error:
-                raise SaodError(f"{uri} cannot be opened ({error}): check the URI.") from error
+                raise SaodError(f"{uri} cannot be opened ({os_reason(error)}): check the URI.") from error
         else:
             self._filesystem, base = pafs.LocalFileSystem(), str(Path(uri).absolute())
         self._base = base.rstrip("/")
@@ -53,7 +54,7 @@ class Folder:
 
     def display_path(self, name: str) -> str:
         """The path of a name for messages."""
-        return name if name.startswith("/") else f"{self.uri.partition('?')[0].rstrip('/')}/{name}"
+        return name if name.startswith("/") else f"{self.uri.partition('?')[0].rstrip('/')}/{name}".rstrip("/")
 
     def below(self, name: str) -> Folder:
         """A folder in this one. The options of a URI (`?...`) are kept."""
@@ -196,6 +197,14 @@ class Folder:
             temporary.unlink(missing_ok=True)
             raise
 
+    def refuse_unwritable(self, name: str) -> None:
+        """Raise SaodError if a file on disk cannot be written; for work that takes long before it writes."""
+        if self.is_local:
+            place = self.display_path(name)
+            _refuse_unwritable(
+                Path(self.path(name)), place, f"{place} is not a file: remove it, or use another folder."
+            )
+
     def _make_folder(self, folder: Path) -> None:
         if not folder.exists():
             self._make_folder(folder.parent)
@@ -251,7 +260,7 @@ class Folder:
             yield
             return
         path = Path(self.path(f".{name}.lock"))
-        with self._guard("written to", path.name):
+        with self._guard("written to", ""):  # users do not know the lock file
             self._make_folder(path.parent)
             descriptor = _acquire_lock(path, refusal)
         try:
@@ -265,15 +274,12 @@ class Folder:
     def _guard(self, verb: str, name: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
-            raise
         except (OSError, ValueError, pa.ArrowException) as error:
-            errno = getattr(error, "errno", None)
-            reason = os.strerror(errno) if errno else str(error).splitlines()[0]
+            if isinstance(error, FileNotFoundError) and verb != "written to":
+                raise
             kind = BadNameError if isinstance(error, ValueError) else SaodError  # for instance a null byte in a name
-            raise kind(
-                f"{self.display_path(name)} cannot be {verb} ({reason}): fix that and run the same command again."
-            ) from error
+            place = self.display_path(name)
+            raise kind(f"{place} cannot be {verb} ({os_reason(error)}): {os_remedy(error)}.") from error
 
 
 def is_plain(name: str) -> bool:
@@ -315,10 +321,35 @@ def _acquire_lock(path: Path, refusal: str | None) -> int:
         os.close(descriptor)
 
 
-def check_target(out: Path) -> None:
-    """Raise SaodError if a path is something other than a regular file: a folder, a device, a pipe."""
-    if not out.name or (out.exists() and not out.is_file()):
-        raise SaodError(f"'{out}' is not a file: give --out the path of a file to write.")
+def check_target(out: Path, option: str = "--out") -> None:
+    """Raise SaodError if `out`, the value of `option`, is not a file that can be written.
+
+    It may be a folder, a device or a pipe, or in a folder that cannot be created or written to. Nothing is left behind.
+    """
+    _refuse_unwritable(out, str(out), f"'{out}' is not a file: give {option} the path of a file to write.")
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Raise SaodError if `folder`, the value of `option`, cannot be created or written to. Nothing is left behind."""
+    with suppress(OSError):  # a name that is too long
+        if folder.exists() and not folder.is_dir():
+            raise SaodError(f"'{folder}' is not a folder: give {option} the path of a folder to write into.")
+    _refuse_unwritable(folder / "x", str(folder), "")
+
+
+def _refuse_unwritable(target: Path, place: str, not_a_file: str) -> None:
+    try:
+        if not target.name or (target.exists() and not target.is_file()):
+            raise SaodError(not_a_file)
+        existing = next(parent for parent in target.absolute().parents if parent.exists())
+        if not existing.is_dir():
+            raise SaodError(f"{place} cannot be written to ({existing} is a file, not a folder): give another path.")
+        with suppress(FileNotFoundError):
+            temp_path(target).lstat()  # its name may be too long
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise SaodError(f"{place} cannot be written to ({os_reason(error)}): give another path.") from error
 
 
 def temp_path(target: Path) -> Path:

@@ -103,10 +103,12 @@ def score_to_files(
     """
     from saod_ray.report.changes import describe_changes
     from saod_ray.report.results_source import record_store
+    from saod_ray.score.split import refuse_lacking
     from saod_ray.store.seals import encode_json
 
+    target[0].refuse_unwritable(target[1])
+    refuse_lacking(benchmark.store, benchmark.settings.uncertainty, names)
     previous = previous_results(benchmark.store)
-
     if address is not None:
         from saod_ray.engine.cluster import connected
         from saod_ray.engine.scoring import score_ahead
@@ -144,10 +146,14 @@ def write_report(
         limits: Which images to read.
     """
     from saod_ray.data.images import OTHERS_IMAGES
-    from saod_ray.files import Folder
+    from saod_ray.files import Folder, check_folder
     from saod_ray.report.results_source import to_source
 
     source = to_source(place)
+    if figures is not None:
+        check_folder(figures, "--figures")
+    folder, target = (source.folder, source.report_name) if out is None else (Folder(str(out.parent)), out.name)
+    folder.refuse_unwritable(target)
     modules = report_modules()
     report_data = modules.data.gather(source, progress)
     choice = modules.figures.initial_choice(report_data)
@@ -155,7 +161,6 @@ def write_report(
     content = modules.page.report(report_data, data, experiments, limits or OTHERS_IMAGES)
     for name, file in modules.page.separate_files(report_data, experiments) if figures is not None else ():
         Folder(str(figures)).write_if_changed(name, file)
-    folder, target = (source.folder, source.report_name) if out is None else (Folder(str(out.parent)), out.name)
     folder.write_if_changed(target, content)
     return folder.display_path(target) if out is None else str(out)
 
@@ -287,13 +292,15 @@ class BenchmarkRun:
         from saod_ray.data.images import OTHERS_IMAGES, ImageLimits
         from saod_ray.detect.registry import weights_folder
         from saod_ray.engine import plan as planning
-        from saod_ray.engine.job import Job
+        from saod_ray.engine.job import Job, check_request
 
         case = UseCase.load(options.use_case, options.data)
+        uri = store or options.store or f"runs/{case.name}"
+        check_request(case, options.detectors, None if store else uri)
         draw_missing_scenes(case, self._events.working)
         self.job: Job = Job.from_use_case(
             case,
-            store or options.store or f"runs/{case.name}",
+            uri,
             options.detectors,
             weights_folder(options.weights),
             seed=options.seed,
@@ -316,10 +323,12 @@ class BenchmarkRun:
     def carry_out(self) -> RunOutcome:
         """Detect on the missing images, score, and write the report. Raises SaodError."""
         from saod_ray.engine import plan as planning
-        from saod_ray.engine.failures import FailureBudget
+        from saod_ray.engine.failures import FailureBudget, failure_sentences
 
         job = self.job
-        budget = FailureBudget(self.plan, self._options.max_errors)
+        for name in ("results.json", "report.html"):
+            job.store.folder.refuse_unwritable(name)
+        budget = FailureBudget(self.plan, self._options.max_errors, job.store)
         if self.plan.units:
             self._detect(budget)
         else:
@@ -330,6 +339,8 @@ class BenchmarkRun:
         results, is_trial = self._score()
         report = None if is_trial else self._report()
         has_failed = any(budget.failed.values()) or bool(job.failed_images())
+        for sentence in failure_sentences(job.store, [spec.name for spec in job.specs]) if has_failed else ():
+            self._events.on_message(sentence)
         return RunOutcome(job.store, results, is_trial, report, has_failed)
 
     def _detect(self, budget: FailureBudget) -> None:
@@ -395,6 +406,40 @@ class BenchmarkRun:
             logger.debug("The report was not written.", exc_info=error)
             self._events.on_message(f"The report was not written: {error}")
             return None
+
+
+def dry_run(
+    options: RunOptions, events: RunEvents | None = None, *, probe: bool = False, price: float | None = None
+) -> list[Estimate]:
+    """Estimate a run without writing into its store.
+
+    If the data of the use case does not exist yet, the published sizes are used; `events.on_plan` receives a sentence
+    that says so. Raises SaodError if there are none.
+    """
+    from saod_ray.config import UseCase
+    from saod_ray.engine.job import check_request
+
+    case = UseCase.load(options.use_case, options.data)
+    try:
+        check_request(case, options.detectors, None)
+    except SaodError as error:
+        estimates = _published_estimates(case, options)
+        if not estimates or probe:
+            raise
+        (events or RunEvents()).on_plan(f"The images are estimated from the published sizes of '{case.name}'. {error}")
+        return estimates
+    with planning_store(options.store or f"runs/{case.name}") as uri:
+        return BenchmarkRun(options, events, store=uri).estimates(probe=probe, price=price)
+
+
+def _published_estimates(case: UseCase, options: RunOptions) -> list[Estimate]:
+    from saod_ray.detect import registry
+    from saod_ray.engine.estimate import published_estimate
+    from saod_ray.engine.plan import PlanOptions
+
+    names = [entry.name for entry in registry.choose(case.name, options.detectors)]
+    plan_options = PlanOptions(limit=options.limit, val_shift=options.with_val_shift)
+    return published_estimate(case, names, plan_options, options.unit_images)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from saod_ray.data.json_stream import JsonFile
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason
 from saod_ray.files import Folder
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
@@ -42,7 +42,7 @@ class SourceFiles:
             raise self.missing_error(name) from None
         except OSError as error:
             raise SaodError(
-                f"{self.folder.display_path(name)} cannot be read ({error}): check the file, or fetch it again."
+                f"{self.folder.display_path(name)} cannot be read ({os_reason(error)}): check the file, or fetch it again."
             ) from error
         self._done += self.folder.size(name)
 

@@ -78,18 +78,19 @@ def use_cases() -> list[str]:
     return list(_read_toml(_BUILT_IN_FILE))
 
 
-def choose(use_case: str, detectors: str = "all") -> list[Entry]:
+def choose(use_case: str, detectors: str = "all", option: str = "--detectors") -> list[Entry]:
     """The detectors that `all`, names or TOML files (separated by commas) select. `all` does not include variants.
 
-    SaodError for an unknown name, a file that cannot be read, or two detectors of one name.
+    `option` is the command-line option that `detectors` came from, for error messages. SaodError for an unknown name, a file that cannot be read, or two detectors of one name.
     """
     selected: dict[str, Entry] = {}
     for word in filter(None, (part.strip() for part in detectors.split(","))):
-        for entry in _resolve(use_case, word):
+        for entry in _resolve(use_case, word, option):
             if selected.setdefault(entry.name, entry) != entry:
-                raise SaodError(f"--detectors {detectors} has two that are called '{entry.name}': rename yours.")
+                raise SaodError(f"{option} {detectors} has two that are called '{entry.name}': rename yours.")
     if not selected:
-        raise SaodError(f"--detectors '{detectors}' names no detector: give all, names or a TOML file.")
+        values = "all, names or a TOML file" if option == "--detectors" else "a name or a TOML file"
+        raise SaodError(f"{option} '{detectors}' names no detector: give {values}.")
     return list(selected.values())
 
 
@@ -104,28 +105,27 @@ def built_in(use_case: str, name: str) -> Entry:
     )
 
 
-def all_entries(use_case: str) -> list[Entry]:
+def all_entries(use_case: str, option: str = "--detectors") -> list[Entry]:
     """All built-in detectors of a use case, including variants. SaodError if it has none."""
     entries = _built_in_entries(use_case)
     if not entries:
         raise SaodError(
-            f"No detectors come with the use case '{use_case}': give --detectors FILE.toml with a table for each of yours."
+            f"No detectors come with the use case '{use_case}': give {option} FILE.toml with a table for each of yours."
         )
     return entries
 
 
-def _resolve(use_case: str, word: str) -> list[Entry]:
+def _resolve(use_case: str, word: str, option: str) -> list[Entry]:
     if word.endswith(".toml"):
         path = Path(word)
         return _parse_entries(path, _read_toml(path), use_case, path.resolve().parent)
-    by_name = {entry.name: entry for entry in all_entries(use_case)}
+    by_name = {entry.name: entry for entry in all_entries(use_case, option)}
     if word == "all":
         return [entry for entry in by_name.values() if not entry.variant]
     if word not in by_name:
         hint = did_you_mean(word, by_name)
-        raise SaodError(
-            f"There is no detector '{word}' of '{use_case}'{hint}: use all, {', '.join(by_name)}, or a TOML file of yours."
-        )
+        names = ", ".join(["all", *by_name] if option == "--detectors" else by_name)
+        raise SaodError(f"There is no detector '{word}' of '{use_case}'{hint}: use {names}, or a TOML file of yours.")
     return [by_name[word]]
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason
 
 # set before ray is imported: no usage reports, no chatter, no deprecation warnings
 QUIET = {
@@ -34,6 +35,7 @@ QUIET = {
 PROCESS_DIED = ("A worker died or was killed while executing", "There are infinite retries remaining")
 SESSION, LOCK = "saod-session-", ".lock"  # prefix of private clusters' folders, and the lock of one in use
 MAX_BASE = 14  # characters of the path of their parent folder: socket paths have a limit
+CONNECT_SECONDS = 10.0  # until an address counts as unreachable; Ray itself tries for minutes
 logger = logging.getLogger(__name__)
 
 
@@ -46,6 +48,8 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    if address is not None:
+        check_address(address)
     try:
         import ray
     except ImportError as error:
@@ -60,10 +64,8 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
         try:
             with _stderr_hidden():
                 ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise SaodError(
-                f"Ray cannot be reached at '{address or 'local'}' ({error}): start the cluster, or leave --address out."
-            ) from error
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise _unreachable(address or "local", error) from error
         try:
             logger.info("Connected to %s.", f"Ray at {address}" if address else "a private Ray cluster")
             if may_set:  # Ray's own handler raises SystemExit, which gets lost where it interrupts Ray's own code
@@ -71,6 +73,31 @@ def connected(address: str | None, cpus: int | None = None, gpus: int | None = N
             yield
         finally:
             ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Raise SaodError if nothing listens at an address, long before Ray gives up.
+
+    Only addresses with host and port are tried: `auto` is resolved by Ray.
+    """
+    location = os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address
+    scheme, _, rest = location.rpartition("://")
+    if location in ("auto", "local") or scheme not in ("", "ray"):
+        return
+    host, colon, port = rest.partition("/")[0].rpartition(":")
+    if not colon or not port.isdecimal():
+        raise SaodError(
+            f"'{address}' is not the address of a Ray cluster: give --address auto, HOST:PORT or ray://HOST:PORT."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str, error: Exception) -> SaodError:
+    reason = "no answer" if isinstance(error, TimeoutError) else os_reason(error)
+    return SaodError(f"Ray cannot be reached at '{address}' ({reason}): start the cluster, or leave --address out.")
 
 
 def is_loopback(host: str) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from saod_ray.config import UseCase
 from saod_ray.data.prepare import ImageRequest, prepare
 from saod_ray.detect import registry
 from saod_ray.engine.job import Job
-from saod_ray.engine.plan import Plan
+from saod_ray.engine.plan import Plan, PlanOptions
+from saod_ray.splits import SplitName, val_shift
 from saod_ray.store.store import Store
 
 BYTES_PER_IMAGE = 4000  # where the store has no detections yet: 80 detections of 50 bytes
@@ -46,6 +49,27 @@ def estimate(job: Job, plan: Plan, probe: bool = False, price: float | None = No
         size = round(missing * _bytes_per_image(job.store, name))
         estimates.append(Estimate(name, missing, plan.cached[name], shards[name], size, rate, hours, cost))
     return estimates
+
+
+def published_estimate(
+    case: UseCase, detectors: Sequence[str], options: PlanOptions, unit_images: int
+) -> list[Estimate]:
+    """One estimate per detector from the published sizes of a use case whose data does not exist yet.
+
+    Returns an empty list if a size is unknown. Nothing says how fast the detectors are.
+    """
+    images = dict.fromkeys(("val", "id", "ood"), 0)
+    for name, source in case.sources().items():
+        kind = name.partition("/")[0]
+        if kind != "train":
+            if source.about.images is None:
+                return []
+            images[kind] += source.about.images
+    splits = [*case.split_names(), *(val_shift(case.splits.id.severities) if options.val_shift else ())]
+    counts = [images[SplitName(split).source] for split in splits]
+    counts = [min(count, options.limit or count) for count in counts]
+    missing, shards = sum(counts), sum(-(-count // unit_images) for count in counts)
+    return [Estimate(name, missing, 0, shards, missing * BYTES_PER_IMAGE, None, None, None) for name in detectors]
 
 
 def measured_rates(store: Store) -> dict[str, float]:

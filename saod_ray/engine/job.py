@@ -15,7 +15,9 @@ from saod_ray.detect.registry import Entry
 from saod_ray.engine import plan as planning
 from saod_ray.engine.plan import Plan, PlanOptions, ShardInputs
 from saod_ray.errors import SaodError
+from saod_ray.files import check_folder
 from saod_ray.splits import SplitName
+from saod_ray.store.build import refuse_missing
 from saod_ray.store.compaction import compact
 from saod_ray.store.coverage import Coverage, coverage
 from saod_ray.store.store import Store, check_name
@@ -34,6 +36,19 @@ class Scope(NamedTuple):
     detectors: list[str]
     is_partial: bool
     is_trial: bool
+
+
+def check_request(case: UseCase, detectors: str, store: str | None) -> None:
+    """Raise SaodError for mistakes that show before scenes are drawn or annotations read.
+
+    They are unknown detectors, a store that cannot be written to, and missing annotations. Without `store` nothing will
+    be written.
+    """
+    registry.choose(case.name, detectors)
+    if store is not None and "://" not in store:
+        check_folder(Path(store), "--store")
+    if case.made_by is None:
+        refuse_missing(case, with_images=False)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from saod_ray.detect.outcomes import outcomes, sentence
 from saod_ray.detect.registry import Entry
 from saod_ray.engine.attempts import FATAL, Guard, TaskHistory
 from saod_ray.engine.pipeline import PreparedUnit, UnitList, WorkerProblem, encode_message
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason
 from saod_ray.store import ledger
 from saod_ray.store.ledger import Origin, Page, Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
@@ -219,7 +219,7 @@ class DetectorWorker:
             except (OSError, SaodError) as error:
                 if time.monotonic() > until:
                     raise SaodError(
-                        f"{self._config.store} cannot be written to ({error}): fix that and run the same command to resume."
+                        f"{self._config.store} cannot be written to ({os_reason(error)}): fix that and run the same command to resume."
                     ) from error
                 time.sleep(PAUSE)
 
@@ -230,7 +230,7 @@ def store_problem(config: WorkerConfig) -> str:
         if Store(config.store).identity() == config.store_digest:
             return ""
     except (OSError, SaodError) as error:
-        reason = f"it cannot be read: {error}"
+        reason = f"it cannot be read: {os_reason(error)}"
     else:
         reason = "there is another one"
     return (

@@ -7,18 +7,17 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from saod_ray.config import UNCERTAINTIES, ScoreSettings
+from saod_ray.config import ScoreSettings
 from saod_ray.score.ap import Accuracy
 from saod_ray.score.benchmark import Benchmark
 from saod_ray.score.evaluation import SplitEvaluation, evaluate_split
 from saod_ray.score.objects import GroundTruth
 from saod_ray.score.results import DetectorResult
 from saod_ray.score.self_aware import SelfAware
-from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load
+from saod_ray.score.split import SplitDetections, entropy_ranges, image_uncertainty, load, uncertainty_kinds
 from saod_ray.score.thresholds import auroc
-from saod_ray.score.uncertainty import Range, required_columns
+from saod_ray.score.uncertainty import Range
 from saod_ray.splits import SplitName
-from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
 from saod_ray.store.units import RUN
 
@@ -77,15 +76,7 @@ class ExperimentContext:
 
     def uncertainty_kinds(self, detector: str) -> list[str]:
         """The uncertainties that the detector's shards have the columns for, in the order of `UNCERTAINTIES`."""
-        return self._once(("kinds", detector), lambda: self._read_kinds(detector))
-
-    def _read_kinds(self, detector: str) -> list[str]:
-        columns = {"score", *OPTIONAL}
-        for split in ("val", "id", "ood"):
-            shards = [shard for shard in self.store.shards(detector, split) if shard.detections]
-            if shards:
-                columns &= {"score", *self.store.read_shard(detector, split, shards[0], OPTIONAL).columns}
-        return [kind for kind in UNCERTAINTIES if columns.issuperset(required_columns(kind))]
+        return self._once(("kinds", detector), lambda: uncertainty_kinds(self.store, detector))
 
     def ground_truth(self, source: str) -> GroundTruth:
         """The ground truth of val, id or ood."""

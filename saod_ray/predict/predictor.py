@@ -70,7 +70,8 @@ class PredictorConfig:
                 "out, or give the file of a store of that use case."
             )
         built_in = [] if detector else [registry.built_in(identity.use_case, identity.detector)]
-        entries = {entry.name: entry for entry in built_in or registry.choose(identity.use_case, detector or "")}
+        chosen = built_in or registry.choose(identity.use_case, detector or "", "--detector")
+        entries = {entry.name: entry for entry in chosen}
         if identity.detector not in entries:
             raise SaodError(
                 f"This self-aware detector is for '{identity.detector}', not for {', '.join(entries)}: leave --detector "

@@ -28,7 +28,15 @@ from saod_ray.score.fit import detection_thresholds, fit_calibrators, image_thre
 from saod_ray.score.matching import zero_id_rule
 from saod_ray.score.results import AccuracyResult, DetectorResult
 from saod_ray.score.self_aware import Identity, SelfAware, SelfAwareFile
-from saod_ray.score.split import FORMAT, SplitDetections, entropy_ranges, ground_truth, image_uncertainty, load
+from saod_ray.score.split import (
+    FORMAT,
+    SplitDetections,
+    entropy_ranges,
+    ground_truth,
+    image_uncertainty,
+    load,
+    refuse_lacking,
+)
 from saod_ray.score.uncertainty import Range
 from saod_ray.splits import SplitName
 from saod_ray.store.cache import cache_key
@@ -116,6 +124,7 @@ class Benchmark:
         covered = self.check_coverage(detectors)
         for name in detectors:
             self.refuse_unfit(name, covered[name], self.fit_splits())
+        refuse_lacking(self.store, self.settings.uncertainty, detectors)
         keys = {name: self._result_key(name, self.partial) for name in detectors}
         cached = {name: self._cached(keys[name]) for name in detectors}
         scored = {name: entry for name, entry in cached.items() if entry is not None}

@@ -6,12 +6,12 @@ under the digests of the shard and of the ground truth, so that the next scoring
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from saod_ray.config import ScoreSettings
+from saod_ray.config import UNCERTAINTIES, ScoreSettings
 from saod_ray.errors import SaodError, join_truncated
 from saod_ray.score import uncertainty as unc
 from saod_ray.score.matching import overlaps
@@ -19,6 +19,7 @@ from saod_ray.score.objects import GroundTruth, area_bits
 from saod_ray.splits import SplitName
 from saod_ray.store.cache import cache_key
 from saod_ray.store.ledger import Shard
+from saod_ray.store.rows import OPTIONAL
 from saod_ray.store.store import Store
 
 Array = np.ndarray
@@ -241,6 +242,35 @@ def _shard_key(store: Store, split: str, shard: Shard, what: str) -> str:
 
 
 # image-level uncertainty ----------------------------------------------------------------------------------------
+
+
+def uncertainty_kinds(store: Store, detector: str) -> list[str]:
+    """The uncertainties that the detector's shards have the columns for, in the order of `UNCERTAINTIES`."""
+    columns = {"score", *OPTIONAL}
+    for split in ("val", "id", "ood"):
+        shards = [shard for shard in store.shards(detector, split) if shard.detections]
+        if shards:
+            columns &= {"score", *store.read_shard(detector, split, shards[0], OPTIONAL).columns}
+    return [kind for kind in UNCERTAINTIES if columns.issuperset(unc.required_columns(kind))]
+
+
+def refuse_lacking(store: Store, kind: str, detectors: Sequence[str]) -> None:
+    """Raise SaodError if some detectors do not have the columns of an uncertainty; it names those that have them."""
+    if kind == "score":
+        return
+    kinds = {name: uncertainty_kinds(store, name) for name in detectors}
+    lacking = [name for name in detectors if kind not in kinds[name]]
+    if not lacking:
+        return
+    required = unc.required_columns(kind)
+    columns = f"column{'s' * (len(required) > 1)} " + " and ".join(f"'{column}'" for column in required)
+    able = [name for name in detectors if kind in kinds[name]]
+    common = [other for other in UNCERTAINTIES if all(other in kinds[name] for name in detectors)]
+    choice = f"give --detectors {','.join(able)} to use those that have it, or" if able else "use"
+    raise SaodError(
+        f"The uncertainty '{kind}' needs the {columns}, which {join_truncated(lacking)} "
+        f"{'lacks' if len(lacking) == 1 else 'lack'}: {choice} another --uncertainty ({join_truncated(common, 11)})."
+    )
 
 
 def image_uncertainty(

@@ -101,7 +101,7 @@ def build_manifests(case: UseCase, stage: Stage, checked: bool = True) -> list[s
         SaodError: A download is incomplete, or an image is missing.
     """
     raw = SourceFiles(case.root)
-    _refuse_missing(case, raw)
+    refuse_missing(case)
     cache = ManifestCache(case)
     train = case.splits.train is not None and _exists(case.splits.train, raw)
     with cache.folder.lock("build"):  # before reading, so that a read-only folder is noticed at once
@@ -148,21 +148,24 @@ def _check_images(folder: Folder, tables: dict[str, Manifest], stage: Stage) -> 
     return remarks
 
 
-def _refuse_missing(case: UseCase, raw: SourceFiles) -> None:
-    if not raw.folder.exists(""):
-        raise SaodError(f"There is no folder {case.root}: create it, or give --data DIR.")
-    missing = [
-        raw.folder.display_path(name)
+def refuse_missing(case: UseCase, *, with_images: bool = True) -> None:
+    """Raise SaodError if files of a use case do not exist; it names the command that says where to get them.
+
+    Those of train are not needed. Without `with_images` only the annotations are.
+    """
+    folder = Folder(case.root)
+    status = f"`{case.command('status')}` says where to get"
+    if not folder.exists(""):
+        raise SaodError(f"There is no folder {case.root}: {status} the data; or give --data DIR.")
+    names = [
+        name
         for key, source in case.sources().items()
         if key != "train"
-        for name in _required_paths(source)
-        if not raw.folder.exists(name)
+        for name in (_required_paths(source) if with_images else _input_paths(source))
     ]
+    missing = [folder.display_path(name) for name in dict.fromkeys(names) if not folder.exists(name)]
     if missing:
-        raise SaodError(
-            f"There is no {join_truncated(dict.fromkeys(missing))}: `{case.command('status')}` says where to get what is "
-            "missing."
-        )
+        raise SaodError(f"There is no {join_truncated(missing)}: {status} what is missing.")
 
 
 def _refuse_empty(case: UseCase, tables: dict[str, Manifest]) -> None:
@@ -197,4 +200,8 @@ def _exists(source: Source, raw: SourceFiles) -> bool:
 def _required_paths(source: Source) -> list[str]:
     """The files that are read, and the folders that hold the images."""
     folders = [part.images.rstrip("/") for part in source.parts if part.images]
-    return list(dict.fromkeys([*(name.rstrip("/") for name in sources.inputs(source)), *folders]))
+    return list(dict.fromkeys([*_input_paths(source), *folders]))
+
+
+def _input_paths(source: Source) -> list[str]:
+    return [name.rstrip("/") for name in sources.inputs(source)]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason, os_remedy
 from saod_ray.files import check_target, commit, temp_path
 from saod_ray.store.ledger import Shard
 from saod_ray.store.rows import UNCERTAINTIES, Rows
@@ -27,6 +27,7 @@ def export_results(
 
     They are in ascending order of image ids. OOD subsets that were imported separately follow each other.
     """
+    check_target(out)
     store.choose([detector])
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     pages = [page for page in store.pages(detector, name) if unit == "all" or page.unit in (unit, "all")]
@@ -39,7 +40,6 @@ def export_results(
         for page in pages
         for shard in sorted(page.shards, key=lambda shard: _first_image(store, detector, name, shard))
     ]
-    check_target(out)
     written = 0
     temporary = temp_path(out)
     try:
@@ -56,7 +56,7 @@ def export_results(
             file.write(b"]\n")
         commit(temporary, out)
     except OSError as error:
-        raise SaodError(f"{out} cannot be written ({error.strerror or error}): fix that and export again.") from error
+        raise SaodError(f"{out} cannot be written ({os_reason(error)}): {os_remedy(error)}.") from error
     finally:
         with suppress(OSError):
             temporary.unlink()

@@ -20,6 +20,7 @@ from saod_ray.store.store import Store, check_name, check_split
 from saod_ray.store.write_lock import lock_for_writing
 
 KIND = "import"  # the kind of origin of its pages
+DESCRIPTION = "a JSON list of detections"  # the file, in messages
 
 
 def import_results(
@@ -55,6 +56,8 @@ def import_results(
         raise SaodError(f"There is no file {detections}: give the COCO result JSON with --detections.")
     splits = [*case.split_names(), *val_shift(case.splits.id.severities)]
     check_split(split, splits, [subset.name for subset in case.splits.ood])
+    with JsonFile.from_path(detections, DESCRIPTION) as source:
+        next(source.blocks(), None)  # a file of another kind is refused before a store is created
     store = Store.open_or_create(uri, case)
     name, unit = check_split(split, [*store.splits, *store.val_shift], store.description.subsets)
     with lock_for_writing(store, detector, name) as folder:
@@ -63,7 +66,7 @@ def import_results(
         replaced_units = _units_to_replace(store, detector, name, unit, replace)
         old_shards = {shard.name for shard in store.shards(detector, name)}
         spill = Spill(folder, SpillIndex.from_store(store, name, unit), detections, shard_images)
-        with JsonFile.from_path(detections, "a JSON list of detections", progress) as source:
+        with JsonFile.from_path(detections, DESCRIPTION, progress) as source:
             for block in source.blocks():
                 spill.add(block)
         origin = Origin(KIND, detections.name, source.sha256)

@@ -31,6 +31,7 @@ from saod_ray.store import ledger, manifests, records, rows
 from saod_ray.store.cache import Cache
 from saod_ray.store.ledger import Page, Shard
 from saod_ray.store.manifests import Description, ManifestCache
+from saod_ray.store.nearby import MARKER, no_store
 from saod_ray.store.rows import Rows
 from saod_ray.store.units import is_of_run, superseded
 
@@ -75,13 +76,13 @@ class Store:
 
     @classmethod
     def open(cls, uri: str | Path) -> Store:
-        """Open an existing store; SaodError names the command that creates one."""
+        """Open an existing store; SaodError says what the path is instead, and names the command that creates a store."""
         uri = str(uri)
         if "://" not in uri and Path(uri).is_file():
-            raise SaodError(f"{uri} is a file: give the folder of a store, for instance {Path(uri).parent}.")
+            raise no_store(uri)
         store = cls(uri)
-        if not store.folder.exists("use-case.json"):
-            raise SaodError(f"There is no store at {uri}: create one with `saod-ray import {uri} --use-case FILE …`.")
+        if not store.folder.exists(MARKER):
+            raise no_store(uri)
         return store
 
     @property
@@ -203,7 +204,10 @@ class Store:
         """These detectors, or all, sorted; SaodError for unknown names."""
         present = self.detectors()
         if not present:
-            raise SaodError(f"{self.uri} has no detections yet: add some with `saod-ray import {self.uri} …`.")
+            raise SaodError(
+                f"{self.uri} has no detections yet: add some with `saod-ray run --store {quote(self.uri)}` or "
+                f"`saod-ray import {quote(self.uri)} …`."
+            )
         for name in names or ():
             if name not in present:
                 raise SaodError(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, os_reason, os_remedy
 from saod_ray.store.store import Store
 
 
@@ -39,10 +39,9 @@ def lock_for_writing(store: Store, detector: str, split: str) -> Iterator[Path]:
         except BaseException as error:
             store.remove_unlisted(detector, split)
             if isinstance(error, OSError):
-                reason = error.strerror or error
                 raise SaodError(
-                    f"'{detector}' on {split} cannot be written into {store.uri} ({reason}): fix that and run the same "
-                    "command again."
+                    f"'{detector}' on {split} cannot be written into {store.uri} ({os_reason(error)}): "
+                    f"{os_remedy(error)}."
                 ) from error
             raise
         finally:

@@ -63,10 +63,10 @@ def prepare_training(
     """
     from saod_ray.train.recipe import config_of
 
+    name, config_name = name_and_config(case, detector)  # before reading, which takes time
     classes, manifests = sources.read_training(case, progress)
     if overrides.get("limit"):
         manifests["train"] = first_images(manifests["train"], overrides["limit"])
-    name, config_name = _name_and_config(case, detector)
     config = config_of(config_name, len(classes.names))
     base = config.get("auto_scale_lr", {}).get("base_batch_size", BASE_BATCH_SIZE)
     batch = overrides.get("batch_size") or base
@@ -106,13 +106,13 @@ def _digest(*parts: bytes) -> str:
     return hashlib.blake2b(b"".join(parts), digest_size=8).hexdigest()
 
 
-def _name_and_config(case: UseCase, detector: str) -> tuple[str, str]:
-    """A detector's name and config: a file, the use case's own config, or else the paper's."""
+def name_and_config(case: UseCase, detector: str) -> tuple[str, str]:
+    """A detector's name and config: a file, the use case's own config, or else the paper's. SaodError if unknown."""
     if detector.endswith(".py"):
         return Path(detector).stem, str(Path(detector).resolve())
     if case.name not in registry.use_cases():
         return detector, f"paper/{detector}"
-    entry, *more = registry.choose(case.name, detector)
+    entry, *more = registry.choose(case.name, detector, "--detector")
     if more or entry.backend != "mmdet":
         raise SaodError(f"'{detector}' is not one mmdet detector: train one at a time, by its name or its config.")
     return entry.name, entry.config

@@ -381,3 +381,16 @@ def test_the_command_shows_a_users_file(tmp_path) -> None:
     wrong = saod_ray("detectors", "--use-case", "gne")
     assert wrong.returncode == 1
     assert "did you mean 'gen'?" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("use_case", "word", "message"),
+    [
+        ("farm", "mine", r"No detectors come with the use case 'farm': give --detector FILE\.toml"),
+        ("gen", "f-rccn", r"\(did you mean 'f-rcnn'\?\): use f-rcnn, rs-rcnn, .*or a TOML file"),
+        ("gen", ",", "--detector ',' names no detector: give a name or a TOML file"),
+    ],
+)
+def test_a_sentence_names_the_option_of_its_caller(use_case, word, message) -> None:
+    with pytest.raises(SaodError, match=message):
+        registry.choose(use_case, word, "--detector")

@@ -13,7 +13,12 @@ from toy_runs import PER_DETECTOR, detect, done, failed, files, job, own_copy, s
 
 from saod_ray.config import ScoreSettings
 from saod_ray.engine.cluster import connected
-from saod_ray.engine.failures import FailureBudget, TooManyFailedError
+from saod_ray.engine.failures import (
+    FailureBudget,
+    TooManyFailedError,
+    failure_sentences,
+    most_frequent_failure,
+)
 from saod_ray.engine.job import Job
 from saod_ray.engine.plan import PlanOptions
 from saod_ray.engine.resources import ResourceOptions
@@ -156,9 +161,17 @@ def test_failures_beyond_a_limit_do_not_count(data, failing, tmp_path) -> None:
     work.compact()
     assert work.plan(ONE.unit_images, PlanOptions(1)).failed == {"a": 0}
     assert work.plan(ONE.unit_images, PlanOptions(2)).failed == {"a": 4}
-    FailureBudget(work.plan(ONE.unit_images, PlanOptions(1)), 0.01).refuse_too_many()
-    with pytest.raises(TooManyFailedError, match="'a' failed on 4 of 14 images"):
-        FailureBudget(work.plan(ONE.unit_images, PlanOptions(2)), 0.01).refuse_too_many()
+    FailureBudget(work.plan(ONE.unit_images, PlanOptions(1)), 0.01, work.store).refuse_too_many()
+    with pytest.raises(TooManyFailedError, match="'a' failed on 4 of 14 images") as caught:
+        FailureBudget(work.plan(ONE.unit_images, PlanOptions(2)), 0.01, work.store).refuse_too_many()
+    sentence = str(caught.value)
+    reason = most_frequent_failure(work.store, "a")
+    assert reason is not None and (reason.count, reason.failed, reason.split) == (4, 4, "id")
+    assert reason.image in work.inputs.images("id")["file_name"].to_list()
+    assert f'because of "{reason.reason}", for instance {reason.image} of id: fix the cause' in sentence
+    assert failure_sentences(work.store, ["a"]) == [
+        f"'a' failed on 4 images, {reason.clause()}: run the same command with --retry-failed to try again."
+    ]
 
 
 # what a user is told -------------------------------------------------------------------------------------------------

@@ -433,3 +433,11 @@ def test_the_command_says_one_sentence_and_fails(case, tmp_path) -> None:
     assert run.returncode == 1
     assert run.stdout == ""
     assert run.stderr.count("\n") == 1 and run.stderr.startswith("saod-ray: ") and "score 2" in run.stderr
+
+
+def test_a_file_of_another_kind_creates_no_store(golden, tmp_path) -> None:
+    (tmp_path / "text").write_text("not JSON")
+    case = UseCase.load(golden / "use-case.toml")
+    with pytest.raises(SaodError, match="is not a JSON list of detections: it must begin with"):
+        import_results(str(tmp_path / "store"), case, "toy", "id", tmp_path / "text")
+    assert not (tmp_path / "store").exists()

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from saod_ray import __version__
 from saod_ray.cli.options import DOCS, OneOf
-from saod_ray.errors import SaodError
+from saod_ray.errors import SaodError, did_you_mean, os_error_sentence
 
 LOG_LEVEL = OneOf("debug", "info", "warning", "error")
 RESUMABLE = ("run", "train")
@@ -45,9 +45,10 @@ COMMANDS = {
     "detectors": CommandEntry(RUN, "detectors", "List the detectors, and which of them have weights here."),
     "train": CommandEntry(RUN, "detectors", "Train a detector on a use case's train split."),
     "score": CommandEntry(RESULTS, "score", "Compute every metric from a store's detections, without inference."),
-    "report": CommandEntry(RESULTS, "score", "Write results as one HTML file that needs no network."),
+    "report": CommandEntry(RESULTS, "results", "Write results as one HTML file that needs no network."),
     "experiment": CommandEntry(RESULTS, "experiments", "Reproduce an experiment of the paper, without inference."),
-    "diff": CommandEntry(RESULTS, "stores", "Show what changed between two stores, or between two detectors of one."),
+    "diff": CommandEntry(RESULTS, "results", "Show what changed between two results, or between two detectors of one."),
+    "leaderboard": CommandEntry(RESULTS, "results", "Join the results of many stores into one table and one page."),
     "import": CommandEntry(STORES, "stores", "Import detections of any tool into a store."),
     "export": CommandEntry(STORES, "stores", "Write a split's detections as a COCO result list."),
     "verify": CommandEntry(STORES, "stores", "Check that every shard is intact and every image accounted for."),
@@ -76,8 +77,6 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first argument names; a similar name is suggested for one that does not exist."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from saod_ray.errors import did_you_mean
-
             raise SaodError(f"No such command '{args[0]}'{did_you_mean(args[0], COMMANDS)}: see `saod-ray --help`.")
         return super().resolve_command(ctx, args)
 
@@ -201,7 +200,7 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 0
     except (OSError, UnicodeError) as error:
         logger.debug("The command failed.", exc_info=error)
-        code = _fail(f"{error}: fix the cause and run the same command again.")
+        code = _fail(os_error_sentence(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 

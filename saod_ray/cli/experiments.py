@@ -82,15 +82,13 @@ def experiment(
     if name == "list":
         _print_experiments(as_json)
         return
-    if store is None:
-        raise SaodError(f"'{name}' needs a store: saod-ray experiment {name} STORE.")
+    selected = experiments.select(name, store)
     if name == "all" and (csv or latex):
         raise SaodError("--csv and --latex are for one table: name one experiment, or use `report --figures DIR`.")
     for out in (csv, latex):
         if out is not None:
             check_target(out)
-    selected = experiments.all_experiments() if name == "all" else [experiments.find(name)]
-    outcomes, refused = _perform(selected, store, split_names(detectors), partial, figures)
+    outcomes, refused = _perform(selected, str(store), split_names(detectors), partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)
     if as_json:
@@ -102,7 +100,7 @@ def experiment(
         _print_experiment(outcome)
     for sentence in refused.values():
         typer.echo(f"not done: {sentence}", err=True)
-    typer.echo(f"Saved in {store.rstrip('/')}/experiments: the store's next report shows it.", err=True)
+    typer.echo(f"Saved in {str(store).rstrip('/')}/experiments: the store's next report shows it.", err=True)
 
 
 def _perform(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from saod_ray.engine.estimate import Estimate
-    from saod_ray.workflow import RunOptions, ScoredStore
+    from saod_ray.workflow import ScoredStore
 
 app = typer.Typer()
 NOT_RUN_OPTIONS = ("dry_run", "probe", "price", "as_json")  # parameters that are not fields of RunOptions
@@ -222,12 +222,13 @@ def run(
     Run the same command again to resume where it stopped. The exit code is 2 if some images failed.
     """
     from saod_ray.workflow import BenchmarkRun, RunOptions
+    from saod_ray.workflow import dry_run as estimate_run
 
     names = [name for name in ctx.params if name not in NOT_RUN_OPTIONS]
     run_options = RunOptions(**{**given(names, ctx), "actors": parse_actors(actors)})
     events = TerminalEvents(as_json)
     if dry_run:
-        _print_estimates(_dry_run(run_options, events, probe, price), as_json)
+        _print_estimates(estimate_run(run_options, events, probe=probe, price=price), as_json)
         return 0
     if probe or price is not None:
         raise SaodError("--probe and --price are for estimates: add --dry-run, or leave them out.")
@@ -239,16 +240,6 @@ def run(
     if outcome.report:
         typer.echo(f"Report: {outcome.report}", err=True)
     return 2 if outcome.has_failed_images else 0
-
-
-def _dry_run(options: RunOptions, events: RunEvents, probe: bool, price: float | None) -> list[Estimate]:
-    """Plan and estimate without writing into the store."""
-    from saod_ray.config import UseCase
-    from saod_ray.workflow import BenchmarkRun, planning_store
-
-    uri = options.store or f"runs/{UseCase.load(options.use_case, options.data).name}"
-    with planning_store(uri) as planning_uri:
-        return BenchmarkRun(options, events, store=planning_uri).estimates(probe=probe, price=price)
 
 
 class TerminalEvents(RunEvents):

@@ -1,4 +1,4 @@
-"""`saod-ray score` and `report`: from a store to results and a report."""
+"""`saod-ray score`: from the detections of a store to results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from saod_ray.cli import terminal
 from saod_ray.cli.options import (
     ADVANCED,
     CLUSTER,
-    MAX_PIXELS,
     OUTPUT,
     SCORING,
-    BootstrapSeed,
-    Data,
     Detectors,
-    FollowLinks,
-    MaxPixels,
     Number,
     OneOf,
     Partial,
@@ -114,15 +109,16 @@ def score(
         ),
     ] = "official",
     bootstrap: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--bootstrap",
             metavar="N",
             parser=Whole(0),
-            help="Resample the images N times for 95 % intervals; 1000 is usual.",
+            help="Resample the images N times for 95 % intervals; 1000 is usual, 0 is none.",
+            show_default="as in the store's results",
             rich_help_panel=SCORING,
         ),
-    ] = 0,
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -161,7 +157,17 @@ def score(
             rich_help_panel=ADVANCED,
         ),
     ] = None,
-    bootstrap_seed: BootstrapSeed = 0,
+    bootstrap_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--bootstrap-seed",
+            metavar="N",
+            parser=Whole(0),
+            help="Random seed of the resamples.",
+            show_default="as in the store's results",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
 ) -> None:
     """Compute every metric from a store's detections, without inference."""
     import gc
@@ -171,10 +177,9 @@ def score(
     from saod_ray.config import ScoreSettings
     from saod_ray.files import Folder, check_target
     from saod_ray.score.benchmark import Benchmark
-    from saod_ray.score.bootstrap import Bootstrap
     from saod_ray.score.metrics import find_metric
     from saod_ray.store.store import Store
-    from saod_ray.workflow import score_to_files
+    from saod_ray.workflow import choose_resamples, score_to_files
 
     custom_metrics = [find_metric(target) for target in metrics or ()]
     score_settings = ScoreSettings.from_options(
@@ -193,11 +198,13 @@ def score(
         check_target(out)
     opened = Store.open(store)
     names = opened.choose(split_names(detectors))
-    benchmark = Benchmark(opened, score_settings, partial, Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None)
+    benchmark = Benchmark(opened, score_settings, partial, choose_resamples(opened, bootstrap, bootstrap_seed))
     target = (opened.folder, "results.json") if out is None else (Folder(str(out.parent)), out.name)
     with terminal.progress(f"scoring {', '.join(names)}") as progress:
         scored = score_to_files(benchmark, names, target, metrics=custom_metrics, address=address, progress=progress)
     print_results(scored, as_json)
+    if scored.changes:
+        typer.echo(scored.changes, err=True)
 
 
 def print_results(scored: ScoredStore, as_json: bool) -> None:
@@ -216,56 +223,3 @@ def print_results(scored: ScoredStore, as_json: bool) -> None:
                 listed = ", ".join(f"{count:,} of {split}" for split, count in counts.items())
                 typer.echo(f"{name}: images {status}: {listed}.", err=True)
     typer.echo(f"All results: {scored.path}", err=True)
-
-
-@app.command(
-    epilog=examples(
-        "report runs/shapes --open", "report runs/shapes --out report.html --figures figures", page="start.md"
-    )
-)
-def report(
-    store: StoreArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="HTML file to write.",
-            show_default="STORE/report.html",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures",
-            metavar="DIR",
-            help="Folder for the charts as SVG and PDF and the tables as LaTeX.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    is_opened: Annotated[
-        bool, typer.Option("--open", metavar="", help="Open the report in the browser.", rich_help_panel=OUTPUT)
-    ] = False,
-    data: Data = None,
-    follow_links: FollowLinks = False,
-    max_pixels: MaxPixels = MAX_PIXELS,
-) -> None:
-    """Write results as one HTML file that needs no network.
-
-    It shows tables, charts, pictures and provenance.
-    """
-    from saod_ray.data.images import ImageLimits
-    from saod_ray.files import check_target
-    from saod_ray.store.store import Store
-    from saod_ray.workflow import write_report
-
-    if out is not None:
-        check_target(out)
-    limits = ImageLimits(max_pixels, follow_links)
-    with terminal.progress("writing the report") as progress:
-        path = write_report(Store.open(store), out, data, figures, progress=progress, limits=limits)
-    typer.echo(path)
-    if is_opened:
-        typer.launch(path if "://" in path else Path(path).absolute().as_uri())

@@ -1,4 +1,4 @@
-"""`saod-ray import`, `export`, `diff` and `verify`: commands about the contents of stores."""
+"""`saod-ray import`, `export` and `verify`: commands about the contents of stores."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import typer
 from saod_ray.cli import completion, terminal
 from saod_ray.cli.options import (
     ADVANCED,
-    SCORING,
-    BootstrapSeed,
     Data,
     Detectors,
     Json,
-    Partial,
     Split,
     StoreArgument,
     Whole,
@@ -139,80 +136,6 @@ def export(
         count = export_results(Store.open(store), detector, split, out, progress)
     line = json.dumps({"detector": detector, "split": split, "detections": count, "file": str(out)})
     typer.echo(line if as_json else f"{detector} on {split}: {count:,} detections in {out}.")
-
-
-@app.command(
-    epilog=examples("diff runs/shapes runs/other", "diff runs/shapes --detectors atss,d-detr", page="store.md")
-)
-def diff(
-    store_a: Annotated[
-        str,
-        typer.Argument(
-            metavar="STORE", help="Folder or URI of a store.", show_default=False, autocompletion=completion.stores
-        ),
-    ],
-    store_b: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OTHER", help="Another store.", show_default="the same", autocompletion=completion.stores
-        ),
-    ] = None,
-    detectors: Annotated[
-        str | None,
-        typer.Option(
-            "--detectors",
-            metavar="NAMES",
-            help="Of one store, the two detectors to compare; of two stores, those to compare.",
-            show_default="all that both have",
-            autocompletion=completion.detectors,
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        int,
-        typer.Option(
-            "--bootstrap",
-            metavar="N",
-            parser=Whole(0),
-            help="Resample the images N times, alike on both sides, for 95 % intervals.",
-            rich_help_panel=SCORING,
-        ),
-    ] = 1000,
-    bootstrap_seed: BootstrapSeed = 0,
-    partial: Partial = False,
-    as_json: Json = False,
-) -> None:
-    """Show what changed between two stores, or between two detectors of one.
-
-    Each store is scored with the settings of its results.json, or with the defaults. Only caches are written.
-    """
-    from saod_ray.report import diff as store_diff
-    from saod_ray.score.bootstrap import Bootstrap
-    from saod_ray.store.store import Store
-
-    resamples = Bootstrap(bootstrap, bootstrap_seed) if bootstrap else None
-    first, second = Store.open(store_a), Store.open(store_b or store_a)
-    store_diff.refuse_incomparable(first, second)
-    pairs = store_diff.detector_pairs(first, second, split_names(detectors))
-    with terminal.stages() as stage:
-        a, b = (
-            store_diff.DiffSide.from_store(
-                store,
-                list(names),
-                partial=partial,
-                resamples=resamples,
-                progress=stage(f"scoring {', '.join(names)}"),
-            )
-            for store, names in zip((first, second), zip(*pairs, strict=True), strict=True)
-        )
-    difference = store_diff.compare(a, b, pairs, resamples)
-    if as_json:
-        typer.echo(json.dumps(difference.to_json(), indent=1, sort_keys=True, ensure_ascii=False))
-        return
-    console = terminal.stdout()
-    for pair in difference.pairs:
-        console.print(store_diff.diff_table(pair, difference))
-    for line in store_diff.remarks(difference):
-        typer.echo(line)
 
 
 @app.command(epilog=examples("verify runs/shapes", "verify runs/shapes --detectors atss --json", page="store.md"))

@@ -28,6 +28,7 @@ from saod_ray.score.benchmark import Benchmark
 from saod_ray.store import compaction, ledger
 from saod_ray.store.store import Store
 from saod_ray.store.verify import verify
+from saod_ray.workflow import BenchmarkRun, RunEvents, RunOptions
 
 pytestmark = pytest.mark.slow
 ONE = ResourceOptions(actors=(1, 1), gpus=0, batch_size=2, unit_images=3)
@@ -172,6 +173,38 @@ def test_failures_beyond_a_limit_do_not_count(data, failing, tmp_path) -> None:
     assert failure_sentences(work.store, ["a"]) == [
         f"'a' failed on 4 images, {reason.clause()}: run the same command with --retry-failed to try again."
     ]
+
+
+class Messages(RunEvents):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def on_message(self, message: str) -> None:
+        self.lines.append(message)
+
+
+def test_a_run_ends_with_the_reason_for_its_failed_images(data, failing, tmp_path) -> None:
+    work = copied(failing, data, tmp_path)
+    options = RunOptions(
+        data=str(tmp_path / "data"),
+        detectors=str(tmp_path / "store-detectors" / "detectors.toml"),
+        store=str(tmp_path / "store"),
+        weights=str(tmp_path),
+        batch_size=2,
+        max_errors=1.0,
+        bootstrap=0,
+    )
+    events = Messages()
+    run = BenchmarkRun(options, events)
+    assert not run.plan.units
+    (tmp_path / "store" / "report.html").mkdir()
+    with pytest.raises(SaodError, match=r"report\.html is not a file"):  # before anything is merged or scored
+        run.carry_out()
+    assert not (tmp_path / "store" / "results.json").exists()
+    (tmp_path / "store" / "report.html").rmdir()
+    assert run.carry_out().has_failed_images
+    assert [line for line in events.lines if "failed on" in line] == failure_sentences(work.store, ["a"])
+    assert GONE in failure_sentences(work.store, ["a"])[0]
 
 
 # what a user is told -------------------------------------------------------------------------------------------------

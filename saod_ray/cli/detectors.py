@@ -222,10 +222,11 @@ def train(
     """
     from saod_ray.config import UseCase
     from saod_ray.detect.registry import weights_folder
-    from saod_ray.train.training import TrainResources, prepare_training
+    from saod_ray.train.training import TrainResources, name_and_config, prepare_training
     from saod_ray.workflow import draw_missing_scenes
 
     case = UseCase.load(use_case, data)
+    name_and_config(case, detector)  # a mistake is found before scenes are drawn
     draw_missing_scenes(case, terminal.progress, with_train=True)
     with terminal.progress("reading annotations") as progress:
         training = prepare_training(case, detector, weights_folder(weights), workers, given(OVERRIDES, ctx), progress)

@@ -77,7 +77,7 @@ def experiment(
     next report.
     """
     from saod_ray import experiment as experiments
-    from saod_ray.files import check_target
+    from saod_ray.files import check_folder, check_target
 
     if name == "list":
         _print_experiments(as_json)
@@ -85,9 +85,11 @@ def experiment(
     selected = experiments.select(name, store)
     if name == "all" and (csv or latex):
         raise SaodError("--csv and --latex are for one table: name one experiment, or use `report --figures DIR`.")
-    for out in (csv, latex):
+    for option, out in (("--csv", csv), ("--latex", latex)):
         if out is not None:
-            check_target(out)
+            check_target(out, option)
+    if figures is not None:
+        check_folder(figures, "--figures")
     outcomes, refused = _perform(selected, str(store), split_names(detectors), partial, figures)
     if name != "all":
         _write_tables(outcomes[0], csv, latex)

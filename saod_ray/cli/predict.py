@@ -110,10 +110,13 @@ def predict(
 
     More than 300 images are distributed with Ray. The exit code is 2 if some images failed.
     """
+    from saod_ray.files import check_folder
     from saod_ray.predict.drawing import picture_name
     from saod_ray.predict.files import resolve_inputs
     from saod_ray.predict.predictor import PredictorConfig
 
+    if draw is not None:
+        check_folder(draw, "--draw")
     config = PredictorConfig.from_self_aware(
         _load(selfaware), detector, use_case=use_case, weights=weights, batch_size=batch_size
     )
@@ -287,6 +290,7 @@ def serve(
     from saod_ray.predict import gate
     from saod_ray.predict.predictor import PredictorConfig
 
+    largest_request = parse_bytes("--max-bytes", max_bytes)
     config = PredictorConfig.from_self_aware(
         _load(selfaware), detector, use_case=use_case, weights=weights, batch_size=batch_size
     )
@@ -297,9 +301,7 @@ def serve(
             from saod_ray.predict.server import RequestLimits, serve_http
         except ModuleNotFoundError as error:
             raise SaodError(f"Ray Serve needs {error.name}: `pip install 'saod-ray[ray]'`.") from error
-        limits = RequestLimits(
-            parse_bytes("--max-bytes", max_bytes), max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest
-        )
+        limits = RequestLimits(largest_request, max_pixels, max(gather, batch_size), wait_ms / 1000, token=digest)
         is_private = address is None
         typer.echo(f"Loading '{config.entry.name}' ...", err=True)
         with serve_http(

@@ -228,7 +228,8 @@ def run(
     run_options = RunOptions(**{**given(names, ctx), "actors": parse_actors(actors)})
     events = TerminalEvents(as_json)
     if dry_run:
-        _print_estimates(estimate_run(run_options, events, probe=probe, price=price), as_json)
+        estimates = estimate_run(run_options, events, probe=probe, price=price)
+        _print_estimates(estimates, as_json, may_probe=events.has_data)
         return 0
     if probe or price is not None:
         raise SaodError("--probe and --price are for estimates: add --dry-run, or leave them out.")
@@ -247,10 +248,16 @@ class TerminalEvents(RunEvents):
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self.has_data = True  # an estimate was not made from published sizes
 
     def on_plan(self, summary: str) -> None:
         """Print the plan on stderr."""
         typer.echo(summary, err=True)
+
+    def on_published_sizes(self, message: str) -> None:
+        """Print a line on stderr."""
+        self.has_data = False
+        typer.echo(message, err=True)
 
     def on_estimates(self, estimates: Sequence[Estimate]) -> None:
         """Print a table on stderr."""
@@ -277,14 +284,14 @@ class TerminalEvents(RunEvents):
         return terminal.progress(title)
 
 
-def _print_estimates(estimates: Sequence[Estimate], as_json: bool) -> None:
+def _print_estimates(estimates: Sequence[Estimate], as_json: bool, *, may_probe: bool) -> None:
     from dataclasses import asdict
 
     if as_json:
         typer.echo(json.dumps([asdict(estimate) for estimate in estimates], indent=1))
         return
     terminal.stdout().print(_estimate_table(estimates))
-    if any(estimate.missing and estimate.images_a_second is None for estimate in estimates):
+    if may_probe and any(estimate.missing and estimate.images_a_second is None for estimate in estimates):
         typer.echo("The speed of some detectors is unknown: --probe measures it for 20 seconds.", err=True)
 
 

@@ -12,8 +12,8 @@ class Lines(RunEvents):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def on_plan(self, summary: str) -> None:
-        self.lines.append(summary)
+    def on_published_sizes(self, message: str) -> None:
+        self.lines.append(message)
 
 
 def test_the_published_sizes_estimate_a_run_without_data(tmp_path, monkeypatch) -> None:

@@ -10,6 +10,7 @@ import logging
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -23,6 +24,7 @@ from saod_ray.errors import SaodError, did_you_mean, os_error_sentence
 
 LOG_LEVEL = OneOf("debug", "info", "warning", "error")
 RESUMABLE = ("run", "train")
+MAX_WIDTH = 110  # characters of a line of the help
 INTERRUPTED = 130  # exit code after Ctrl-C
 logger = logging.getLogger("saod_ray")
 
@@ -81,29 +83,30 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help: typer's own takes twice the time, most of it for imports."""
-        from rich.console import Console
-        from rich.panel import Panel
-        from rich.table import Table
-        from rich.text import Text
-
-        console = Console(highlight=False)
-        console.print(f"\n Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...\n", markup=False)
-        console.print(f" {self.help}\n", markup=False)
+        """Print the help in panels as typer's, without rich, whose import takes longer than all the rest."""
+        width = min(typer.get_terminal_size().columns, MAX_WIDTH)
         rows: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for option in self.get_params(ctx):
-            if (record := option.get_help_record(ctx)) and not getattr(option, "hidden", False):
-                rows["Options"].append(record)
+        rows["Options"] = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
         for name, entry in COMMANDS.items():
             rows.setdefault(entry.panel, []).append((name, entry.summary))
-        width = max(len(name) for panel in rows.values() for name, _ in panel)
-        for title, lines in rows.items():
-            table = Table.grid(padding=(0, 2))
-            table.add_column(no_wrap=True, min_width=min(width, 30))
-            for name, summary in lines:
-                table.add_row(Text(name, "bold cyan"), Text(summary))
-            console.print(Panel(table, title=title, title_align="left", border_style="dim"))
-        console.print(f" `saod-ray COMMAND --help` explains a command. More: {DOCS}/start.md\n", markup=False)
+        lines = ["", f" Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", ""]
+        lines += [*textwrap.wrap(self.help or "", width, initial_indent=" ", subsequent_indent=" "), ""]
+        left = max(len(name) for panel in rows.values() for name, _ in panel)
+        for title, panel in rows.items():
+            lines += _panel(title, panel, left, width)
+        lines += [" `saod-ray COMMAND --help` explains a command.", f" More: {DOCS}/start.md", ""]
+        typer.echo("\n".join(lines))
+
+
+def _panel(title: str, rows: Sequence[tuple[str, str]], left: int, width: int) -> list[str]:
+    """The lines of a box with a title and two columns, of which the first has `left` characters."""
+    right = max(width - left - 6, 20)
+    lines = [f"╭─ {title} {'─' * (left + right - len(title) + 1)}╮"]
+    for name, text in rows:
+        for number, part in enumerate(textwrap.wrap(text, right)):
+            label = typer.style(f"{'' if number else name:<{left}}", fg="cyan", bold=True)
+            lines.append(f"│ {label}  {part:<{right}} │")
+    return [*lines, f"╰{'─' * (left + right + 4)}╯"]
 
 
 def _hide_type_of_help(command: Any, ctx: Any) -> None:
@@ -140,7 +143,7 @@ def _print_version(is_asked: bool) -> None:
 app = typer.Typer(
     cls=LazyGroup,
     name="saod-ray",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
     pretty_exceptions_enable=False,
 )
 

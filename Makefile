@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/saod-ray run
 	@echo
-	@echo "The report is runs/shapes/report.html. How to go on:"
+	@echo "The report is runs/shapes/report.html. Next steps:"
 	@echo "  source $(BIN)/activate"
 	@echo "  saod-ray report runs/shapes --open"
 	@echo "  saod-ray score runs/shapes --calibrator isotonic --out iso/results.json"

@@ -20,7 +20,7 @@ from saod_ray.cli.options import (
     Weights,
     Whole,
     examples,
-    given,
+    selected_params,
 )
 
 app = typer.Typer()
@@ -229,7 +229,9 @@ def train(
     name_and_config(case, detector)  # a mistake is found before scenes are drawn
     draw_missing_scenes(case, terminal.progress, with_train=True)
     with terminal.progress("reading annotations") as progress:
-        training = prepare_training(case, detector, weights_folder(weights), workers, given(OVERRIDES, ctx), progress)
+        training = prepare_training(
+            case, detector, weights_folder(weights), workers, selected_params(OVERRIDES, ctx), progress
+        )
     if training.begin():
         settings = training.settings
         typer.echo(

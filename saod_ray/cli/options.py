@@ -134,7 +134,7 @@ def parse_bytes(option: str, value: str) -> int:
     return int(number) * units.get(unit, 1)
 
 
-def given(names: Sequence[str], context: typer.Context) -> dict[str, Any]:
+def selected_params(names: Sequence[str], context: typer.Context) -> dict[str, Any]:
     """The values of these parameters of a command, by name."""
     return {name: context.params[name] for name in names}
 

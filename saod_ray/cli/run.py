@@ -28,8 +28,8 @@ from saod_ray.cli.options import (
     Weights,
     Whole,
     examples,
-    given,
     parse_actors,
+    selected_params,
 )
 from saod_ray.cli.score import print_results
 from saod_ray.errors import SaodError
@@ -225,7 +225,7 @@ def run(
     from saod_ray.workflow import dry_run as estimate_run
 
     names = [name for name in ctx.params if name not in NOT_RUN_OPTIONS]
-    run_options = RunOptions(**{**given(names, ctx), "actors": parse_actors(actors)})
+    run_options = RunOptions(**{**selected_params(names, ctx), "actors": parse_actors(actors)})
     events = TerminalEvents(as_json)
     if dry_run:
         estimates = estimate_run(run_options, events, probe=probe, price=price)

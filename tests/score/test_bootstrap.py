@@ -247,8 +247,11 @@ def test_the_command_writes_and_shows_intervals(two) -> None:
     value = json.loads(run.stdout)
     assert value["bootstrap"] == {"level": 0.95, "replicates": 50, "seed": 4}
     assert value == results_of(two, Bootstrap(50, 4)).to_json()
-    shown = saod_ray("score", two.uri, "--bootstrap", 50, "--bootstrap-seed", 4).stdout
+    options = ("--bootstrap", 50, "--bootstrap-seed", 4)
+    shown = saod_ray("score", two.uri, *options, env={"COLUMNS": "200"}).stdout
     low, high = value["detectors"]["d"]["intervals"]["daq"]
-    assert f"{100 * low:.2f}" in shown and f"{100 * high:.2f}" in shown and "rank by DAQ: d " in shown
-    assert "bootstrap" not in json.loads(saod_ray("score", two.uri, "--json").stdout)
+    assert f"[{100 * low:.1f}, {100 * high:.1f}]" in shown and "rank by DAQ: d " in shown
+    kept = saod_ray("score", two.uri, "--json")  # without the option, the resamples of the store's results are kept
+    assert json.loads(kept.stdout) == value
+    assert "bootstrap" not in json.loads(saod_ray("score", two.uri, "--bootstrap", 0, "--json").stdout)
     assert saod_ray("score", two.uri, "--bootstrap", -1).returncode == 1

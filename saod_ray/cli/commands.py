@@ -24,6 +24,7 @@ from saod_ray.errors import SaodError, did_you_mean, os_error_sentence
 
 LOG_LEVEL = OneOf("debug", "info", "warning", "error")
 RESUMABLE = ("run", "train")
+HELP_OPTIONS = ["-h", "--help"]
 MAX_WIDTH = 110  # characters of a line of the help
 INTERRUPTED = 130  # exit code after Ctrl-C
 logger = logging.getLogger("saod_ray")
@@ -78,7 +79,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first argument names; a similar name is suggested for one that does not exist."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise SaodError(f"No such command '{args[0]}'{did_you_mean(args[0], COMMANDS)}: see `saod-ray --help`.")
         return super().resolve_command(ctx, args)
 
@@ -104,7 +105,9 @@ def _panel(title: str, rows: Sequence[tuple[str, str]], left: int, width: int) -
     lines = [f"╭─ {title} {'─' * (left + right - len(title) + 1)}╮"]
     for name, text in rows:
         for number, part in enumerate(textwrap.wrap(text, right)):
-            label = typer.style(f"{'' if number else name:<{left}}", fg="cyan", bold=True)
+            label = f"{'' if number else name:<{left}}"
+            if "NO_COLOR" not in os.environ:
+                label = typer.style(label, fg="cyan", bold=True)
             lines.append(f"│ {label}  {part:<{right}} │")
     return [*lines, f"╰{'─' * (left + right + 4)}╯"]
 
@@ -134,8 +137,8 @@ def configure_logging(level: str) -> None:
         logger.addHandler(handler)
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(ctx: typer.Context, is_asked: bool) -> None:
+    if is_asked and not ctx.resilient_parsing:
         typer.echo(f"saod-ray, version {__version__}")
         raise typer.Exit
 
@@ -143,7 +146,7 @@ def _print_version(is_asked: bool) -> None:
 app = typer.Typer(
     cls=LazyGroup,
     name="saod-ray",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
+    context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": MAX_WIDTH},
     pretty_exceptions_enable=False,
 )
 
@@ -178,7 +181,7 @@ def find_command(*words: str) -> tuple[Any, list[str]]:
     """The command that the first words name, and the remaining words. SaodError if there is no such command."""
     command, rest = cli, list(words)
     while rest and not rest[0].startswith("-") and isinstance(command, TyperGroup):
-        _, command, rest = command.resolve_command(typer.Context(command), rest)
+        _, command, rest = command.resolve_command(typer.Context(command, help_option_names=HELP_OPTIONS), rest)
     return command, rest
 
 
@@ -210,8 +213,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def _stopped(words: Sequence[str]) -> str:
     """The sentence after Ctrl-C."""
     command = next((word for word in words if word in COMMANDS), "")
-    effect = "resumes" if command in RESUMABLE else "starts over"
-    return f"Stopped; no file was left half-written. This {effect}: {shlex.join(['saod-ray', *words])}"
+    effect = "resume" if command in RESUMABLE else "start over"
+    return f"Stopped; no file was left half-written. To {effect}, run: {shlex.join(['saod-ray', *words])}"
 
 
 def _fail(message: str, code: int = 1) -> int:

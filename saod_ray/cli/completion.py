@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 USE_CASES = ("shapes", "gen", "av")
-SPLITS = ("val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
+SPLITS = ("train", "val", "pseudo-ood", "id", "id-c1", "id-c3", "id-c5", "ood")
+MAX_FOLDERS = 1000  # per level
 DEPTH = 3  # folders below the current one in which stores are looked for
 
 
@@ -46,9 +47,16 @@ def stores(incomplete: str) -> list[str]:
     uris: list[str] = []
     folders = [base]
     for _ in range(DEPTH):
-        folders = [path for folder in folders for path in _subfolders(folder)]
-        uris += [str(path) for path in folders if (path / "ledger").is_dir()]
+        folders = [path for folder in folders for path in _subfolders(folder)][:MAX_FOLDERS]
+        uris += [str(path) for path in folders if _is_store(path)]
     return _matching(uris, incomplete)
+
+
+def _is_store(folder: Path) -> bool:
+    try:
+        return (folder / "ledger").is_dir()
+    except OSError:
+        return False
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saod_ray.cli import completion, terminal
-from saod_ray.cli.options import WHERE, FollowLinks, Json, Number, Whole, examples
+from saod_ray.cli.options import WHERE, FollowLinks, Json, Number, Whole, examples, local_path
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -109,7 +109,10 @@ def status(use_case: UseCaseArgument, root: Root = None, as_json: Json = False) 
 )
 def preview(
     use_case: UseCaseArgument,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="PNG or JPEG file to write.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="FILE", parser=local_path, help="PNG or JPEG file to write.", show_default=False),
+    ],
     root: Root = None,
     split: Annotated[
         str | None,

@@ -20,6 +20,7 @@ from saod_ray.cli.options import (
     Weights,
     Whole,
     examples,
+    local_path,
     selected_params,
 )
 
@@ -187,6 +188,7 @@ def train(
         typer.Option(
             "--init",
             metavar="FILE",
+            parser=local_path,
             help="Initial weights; those that fit are used.",
             show_default="random",
             rich_help_panel=RECIPE,

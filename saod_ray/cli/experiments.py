@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saod_ray.cli import completion, terminal
-from saod_ray.cli.options import OUTPUT, Detectors, Json, Partial, examples, split_names
+from saod_ray.cli.options import OUTPUT, Detectors, Json, Partial, examples, local_path, split_names
 from saod_ray.errors import SaodError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def experiment(
         typer.Option(
             "--csv",
             metavar="FILE",
+            parser=local_path,
             help="Also write the table as CSV, in full precision.",
             show_default=False,
             rich_help_panel=OUTPUT,
@@ -55,6 +56,7 @@ def experiment(
         typer.Option(
             "--latex",
             metavar="FILE",
+            parser=local_path,
             help="Also write the table as LaTeX.",
             show_default=False,
             rich_help_panel=OUTPUT,
@@ -65,6 +67,7 @@ def experiment(
         typer.Option(
             "--figures",
             metavar="DIR",
+            parser=local_path,
             help="Folder for the charts as SVG and PDF.",
             show_default=False,
             rich_help_panel=OUTPUT,

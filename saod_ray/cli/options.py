@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -96,6 +97,13 @@ class OneOf:
     def complete(self, incomplete: str) -> list[str]:
         """The names that begin with what was typed, for the shell."""
         return [name for name in self._names if name.startswith(incomplete)]
+
+
+def local_path(value: Any) -> Path:
+    """A path on this machine. Raises BadParameter for a URI, which `Path` would turn into a strange local name."""
+    if "://" in str(value):
+        raise typer.BadParameter(f"'{value}' is a URI: give a path on this machine.")
+    return Path(value)
 
 
 def split_names(value: str | None) -> list[str] | None:

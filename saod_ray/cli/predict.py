@@ -23,6 +23,7 @@ from saod_ray.cli.options import (
     Weights,
     Whole,
     examples,
+    local_path,
     parse_bytes,
 )
 from saod_ray.errors import SaodError
@@ -40,6 +41,7 @@ SelfAwareFile = Annotated[
     typer.Option(
         "--selfaware",
         metavar="FILE",
+        parser=local_path,
         help="Self-aware detector that `score` wrote: STORE/selfaware/DETECTOR.json.",
         show_default=False,
         rich_help_panel=WHAT,
@@ -94,6 +96,7 @@ def predict(
         typer.Option(
             "--draw",
             metavar="DIR",
+            parser=local_path,
             help="Folder for a picture of each verdict.",
             show_default=False,
             rich_help_panel=OUTPUT,
@@ -229,6 +232,7 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="FILE",
+            parser=local_path,
             help="A secret that requests must send as `Authorization: Bearer SECRET`; needed beyond loopback.",
             show_default=False,
             rich_help_panel=SERVER,

@@ -22,6 +22,7 @@ from saod_ray.cli.options import (
     Partial,
     Whole,
     examples,
+    local_path,
     split_names,
 )
 from saod_ray.errors import SaodError
@@ -55,6 +56,7 @@ def report(
         typer.Option(
             "--out",
             metavar="FILE",
+            parser=local_path,
             help="HTML file to write.",
             show_default="report.html beside the results",
             rich_help_panel=OUTPUT,
@@ -65,6 +67,7 @@ def report(
         typer.Option(
             "--figures",
             metavar="DIR",
+            parser=local_path,
             help="Folder for the charts as SVG and PDF and the tables as LaTeX.",
             show_default=False,
             rich_help_panel=OUTPUT,
@@ -95,7 +98,7 @@ def report(
         path = write_report(source, out, data, figures, progress=progress, limits=limits)
     typer.echo(path)
     if is_opened:
-        typer.launch(path if "://" in path else Path(path).absolute().as_uri())
+        _open_in_browser(path)
 
 
 @app.command(
@@ -117,7 +120,7 @@ def diff(
         typer.Option(
             "--detectors",
             metavar="NAMES",
-            help="The two detectors of one store, or those of two stores to compare.",
+            help="With one store: the two to compare. With two: those to compare in both.",
             show_default="all that both have",
             autocompletion=completion.detectors,
         ),
@@ -188,7 +191,14 @@ def leaderboard(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="HTML page to write.", show_default="none", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            parser=local_path,
+            help="HTML page to write.",
+            show_default="none",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     is_opened: Annotated[
         bool,
@@ -218,4 +228,10 @@ def leaderboard(
         return
     typer.echo(f"Page: {board.to_html(out)}", err=True)
     if is_opened:
-        typer.launch(out.absolute().as_uri())
+        _open_in_browser(str(out))
+
+
+def _open_in_browser(path: str) -> None:
+    """Open a local file; a note says so if that is not possible."""
+    if "://" in path or typer.launch(Path(path).absolute().as_uri()) != 0:
+        typer.echo(f"note: {path} cannot be opened here: open it yourself.", err=True)

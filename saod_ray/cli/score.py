@@ -20,6 +20,7 @@ from saod_ray.cli.options import (
     StoreArgument,
     Whole,
     examples,
+    local_path,
     parse_weights,
     split_names,
 )
@@ -122,7 +123,12 @@ def score(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="Results file.", show_default="STORE/results.json", rich_help_panel=OUTPUT
+            "--out",
+            metavar="FILE",
+            parser=local_path,
+            help="Results file.",
+            show_default="STORE/results.json",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: Annotated[
@@ -164,7 +170,7 @@ def score(
             metavar="N",
             parser=Whole(0),
             help="Random seed of the resamples.",
-            show_default="as in the store's results",
+            show_default="that of resamples that are kept, else 0",
             rich_help_panel=ADVANCED,
         ),
     ] = None,

@@ -18,6 +18,7 @@ from saod_ray.cli.options import (
     StoreArgument,
     Whole,
     examples,
+    local_path,
     split_names,
 )
 from saod_ray.errors import SaodError
@@ -57,6 +58,7 @@ def import_command(
         typer.Option(
             "--detections",
             metavar="FILE",
+            parser=local_path,
             help="A COCO result list, JSON or gzipped JSON: image_id, category_id, bbox, score, optional uncertainty.",
             show_default=False,
         ),
@@ -123,7 +125,11 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", metavar="FILE", help="JSON file to write; gzipped if it ends in .gz.", show_default=False
+            "--out",
+            metavar="FILE",
+            parser=local_path,
+            help="JSON file to write; gzipped if it ends in .gz.",
+            show_default=False,
         ),
     ],
     as_json: Json = False,

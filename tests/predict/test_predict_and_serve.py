@@ -177,7 +177,7 @@ def test_three_lines_of_python(verdicts, file) -> None:
     for (name, verdict), predicted in zip(verdicts.items(), aware.predict(list(verdicts)), strict=True):
         same(predicted.to_json(), verdict, exact=True)
         pixels = cv2.cvtColor(cv2.imread(name), cv2.COLOR_BGR2RGB)
-    assert aware.predict([pixels])[0].to_json() == verdict.to_json()
+    assert aware.predict([pixels])[0].to_json() == predicted.to_json()
     with pytest.raises(SaodError, match=r"Number 0 of 1 images: There is no file gone\.png"):
         aware.predict(["gone.png"])
 
@@ -313,7 +313,8 @@ def test_a_signal_ends_the_command_and_leaves_nothing(file, verdicts) -> None:
         rest, errors = server.communicate(timeout=60)
     finally:
         server.kill()
-    assert (server.returncode, rest, errors) == (0, "", "")
+    status = "Starting Ray ...\nLoading 'atss' ...\n"
+    assert (server.returncode, rest, errors) == (0, "", status)
     until = time.monotonic() + 20
     while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in family):
         assert time.monotonic() < until, family

@@ -147,7 +147,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(address, images, tmp_path) -> None:
         rest, errors = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130 and "This starts over: saod-ray predict" in errors
+    assert process.returncode == 130 and "To start over, run: saod-ray predict" in errors
     assert 0 < len([json.loads(line) for line in [first, *rest.splitlines()]]) < len(images)
 
 

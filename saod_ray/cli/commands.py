@@ -86,8 +86,8 @@ class LazyGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the help in panels as typer's, without rich, whose import takes longer than all the rest."""
         width = min(typer.get_terminal_size().columns, MAX_WIDTH)
-        rows: dict[str, list[tuple[str, str]]] = {"Options": []}
-        rows["Options"] = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
+        options = [record for option in self.get_params(ctx) if (record := option.get_help_record(ctx))]
+        rows: dict[str, list[tuple[str, str]]] = {"Options": options}
         for name, entry in COMMANDS.items():
             rows.setdefault(entry.panel, []).append((name, entry.summary))
         lines = ["", f" Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", ""]

@@ -48,11 +48,11 @@ def stores(incomplete: str) -> list[str]:
     folders = [base]
     for _ in range(DEPTH):
         folders = [path for folder in folders for path in _subfolders(folder)][:MAX_FOLDERS]
-        uris += [str(path) for path in folders if _is_store(path)]
+        uris += [str(path) for path in folders if _has_detections(path)]
     return _matching(uris, incomplete)
 
 
-def _is_store(folder: Path) -> bool:
+def _has_detections(folder: Path) -> bool:
     try:
         return (folder / "ledger").is_dir()
     except OSError:

@@ -17,6 +17,7 @@ from saod_ray.cli.options import (
     GpuShare,
     Json,
     Number,
+    UseCaseName,
     Weights,
     Whole,
     examples,
@@ -124,16 +125,7 @@ def train(
             autocompletion=completion.detectors,
         ),
     ],
-    use_case: Annotated[
-        str,
-        typer.Option(
-            "--use-case",
-            metavar="NAME",
-            help="shapes, gen or av, or a use case TOML file.",
-            rich_help_panel=WHAT,
-            autocompletion=completion.use_cases,
-        ),
-    ] = "shapes",
+    use_case: UseCaseName = "shapes",
     limit: Annotated[
         int | None,
         typer.Option(

@@ -80,7 +80,7 @@ def experiment(
     next report.
     """
     from saod_ray import experiment as experiments
-    from saod_ray.files import check_folder, check_target
+    from saod_ray.files import Folder, check_folder, check_target
 
     if name == "list":
         _print_experiments(as_json)
@@ -105,7 +105,9 @@ def experiment(
         _print_experiment(outcome)
     for sentence in refused.values():
         typer.echo(f"not done: {sentence}", err=True)
-    typer.echo(f"Saved in {str(store).rstrip('/')}/experiments: the store's next report shows it.", err=True)
+    typer.echo(
+        f"Saved in {Folder(str(store)).display_path('experiments')}: the store's next report shows it.", err=True
+    )
 
 
 def _perform(

@@ -175,6 +175,16 @@ Split = Annotated[
         autocompletion=completion.splits,
     ),
 ]
+UseCaseName = Annotated[
+    str,
+    typer.Option(
+        "--use-case",
+        metavar="NAME",
+        help="shapes, gen or av, or a use case TOML file.",
+        rich_help_panel=WHAT,
+        autocompletion=completion.use_cases,
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(

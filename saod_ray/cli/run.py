@@ -25,6 +25,7 @@ from saod_ray.cli.options import (
     GpuShare,
     MaxPixels,
     Number,
+    UseCaseName,
     Weights,
     Whole,
     examples,
@@ -50,16 +51,7 @@ NOT_RUN_OPTIONS = ("dry_run", "probe", "price", "as_json")  # parameters that ar
 )
 def run(
     ctx: typer.Context,
-    use_case: Annotated[
-        str,
-        typer.Option(
-            "--use-case",
-            metavar="NAME",
-            help="shapes, gen or av, or a use case TOML file.",
-            rich_help_panel=WHAT,
-            autocompletion=completion.use_cases,
-        ),
-    ] = "shapes",
+    use_case: UseCaseName = "shapes",
     detectors: Annotated[
         str,
         typer.Option(

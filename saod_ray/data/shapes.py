@@ -58,10 +58,7 @@ def is_missing(root: str, *, with_train: bool = False) -> bool:
 
 def existing_recipe(root: str) -> Recipe:
     """The recipe of the scenes below `root`; the default one if there are none."""
-    try:
-        return Recipe(**json.loads(Folder(root).below("shapes").read("made.json")))
-    except (FileNotFoundError, TypeError, ValueError):
-        return Recipe(0, 1.0)
+    return _marked_recipe(Folder(root).below("shapes")) or Recipe(0, 1.0)
 
 
 def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = None, *, with_train: bool = True) -> bool:
@@ -78,7 +75,7 @@ def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = No
         if not missing:  # another build may have been faster
             return False
         folder.sweep()
-        outdated = missing if _is_marked(folder, recipe) else SPLITS
+        outdated = missing if _marked_recipe(folder) == recipe else SPLITS
         folder.delete("made.json")
         for split in outdated:
             folder.delete(f"{split}.json")
@@ -93,17 +90,17 @@ def make(root: str, recipe: Recipe, progress: Progress, workers: int | None = No
     return True
 
 
-def _is_marked(folder: Folder, recipe: Recipe) -> bool:
-    """Whether the existing scenes are those of this recipe."""
+def _marked_recipe(folder: Folder) -> Recipe | None:
+    """The recipe of the existing scenes; None if there are none, or if drawing them was interrupted."""
     try:
-        return folder.read("made.json") == _encode_json(asdict(recipe))
-    except FileNotFoundError:
-        return False
+        return Recipe(**json.loads(folder.read("made.json")))
+    except (FileNotFoundError, TypeError, ValueError):
+        return None
 
 
 def _missing_splits(folder: Folder, recipe: Recipe, splits: Sequence[str]) -> list[str]:
     """The splits of which files are missing, or that were drawn with another recipe."""
-    if not _is_marked(folder, recipe):
+    if _marked_recipe(folder) != recipe:
         return list(splits)
     files = set(folder.walk(""))
     return [split for split in splits if not _files(split, recipe) <= files]

@@ -96,8 +96,10 @@ class ResultsSource:
         """The store. Raises SaodError if it is not known."""
         if self.store is not None:
             return self.store
-        if self.recorded_store:
-            reason = f"was scored from {self.recorded_store}, which is not opened or is not its store any more"
+        if self.recorded_store and "://" in self.recorded_store:
+            reason = f"was scored from {self.recorded_store}, which is not opened because it is a URI"
+        elif self.recorded_store:
+            reason = f"was scored from {self.recorded_store}, where its store is not any more"
         else:
             reason = "does not say which store it was scored from"
         raise SaodError(f"{self.place} {reason}: name the store with --store.")

@@ -20,7 +20,7 @@ from saod_ray.report.cells import (
 )
 from saod_ray.report.data import ReportData
 from saod_ray.report.settings import setting_texts
-from saod_ray.report.table import rank_interval, table_metrics
+from saod_ray.report.table import main_metrics, rank_interval
 from saod_ray.score.metrics import BUILT_IN
 from saod_ray.score.results import BenchmarkResult
 
@@ -50,7 +50,7 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
 def leaderboard(report_data: ReportData) -> Sheet:
     """The paper's main table, with intervals and ranks if they were computed, and DAQ under the other conventions."""
     results = report_data.results
-    detectors, metrics = results.ranked(), table_metrics(results)
+    detectors, metrics = results.ranked(), main_metrics(results.detectors)
     sheet = metric_sheet("leaderboard", _title(results), metrics, detectors, paper_values(results.use_case))
     other = "paper" if results.conventions == "official" else "official"
     headers = [

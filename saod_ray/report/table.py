@@ -25,11 +25,6 @@ SHORT_NAME = 16  # characters; longer names are folded before anything is left o
 DISPENSABLE = ("accuracy.val.ap", "shift.lrp", "shift.laece", "id.lrp", "id.laece")
 
 
-def table_metrics(results: BenchmarkResult) -> tuple[Metric, ...]:
-    """The metrics of the main table, followed by the custom ones."""
-    return main_metrics(results.detectors)
-
-
 def main_metrics(detectors: Mapping[str, DetectorResult]) -> tuple[Metric, ...]:
     """The metrics of the main table, followed by the custom ones of any of the detectors."""
     custom = {name: metric for result in detectors.values() for name, metric in result.custom.items()}

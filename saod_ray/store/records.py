@@ -40,7 +40,7 @@ def read(folder: Folder, name: str, kind: type[R], remedy: str) -> R:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         is_intact, reason = False, str(error)
     if not is_intact:
-        raise SaodError(f"{folder.uri.rstrip('/')}/{name} is damaged ({reason}): {remedy}.")
+        raise SaodError(f"{folder.display_path(name)} is damaged ({reason}): {remedy}.")
     return record
 
 

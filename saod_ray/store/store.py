@@ -240,7 +240,7 @@ class Store:
     def read_shard(self, detector: str, split: str, shard: Shard, columns: Sequence[str] | None = None) -> Rows:
         """The rows of a shard; with `columns`, only these list columns. SaodError if it is damaged or gone."""
         file = self.shard_file(detector, split, shard.name)
-        where = f"{self.uri.rstrip('/')}/{file}"
+        where = self.folder.display_path(file)
         try:
             with self.folder.open(file) as source:
                 return rows.read(source, where, shard.footer, columns)

@@ -6,7 +6,6 @@ The Python API and the command line both call this package, which prints nothing
 from saod_ray.workflow.results import (
     ScoredStore,
     choose_resamples,
-    previous_results,
     report_modules,
     score_benchmark,
     score_to_files,
@@ -19,7 +18,6 @@ from saod_ray.workflow.runs import (
     RunOutcome,
     draw_missing_scenes,
     dry_run,
-    planning_store,
 )
 
 __all__ = [
@@ -31,8 +29,6 @@ __all__ = [
     "choose_resamples",
     "draw_missing_scenes",
     "dry_run",
-    "planning_store",
-    "previous_results",
     "report_modules",
     "score_benchmark",
     "score_to_files",

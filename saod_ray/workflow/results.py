@@ -105,7 +105,7 @@ def score_to_files(
     for name, entry in scored.items():
         folder.write_if_changed(f"selfaware/{name}.json", encode_json(entry.selfaware))
     changes = "" if previous is None else describe_changes(previous, results, benchmark.store.uri)
-    return ScoredStore(results, f"{folder.uri.rstrip('/')}/{file}", content, changes)
+    return ScoredStore(results, folder.display_path(file), content, changes)
 
 
 def write_report(

@@ -273,7 +273,7 @@ def dry_run(
             f"The images are estimated from the published sizes of '{case.name}'. {error}"
         )
         return estimates
-    with planning_store(options.store or f"runs/{case.name}") as uri:
+    with _planning_store(options.store or f"runs/{case.name}") as uri:
         return BenchmarkRun(options, events, store=uri).estimates(probe=probe, price=price)
 
 
@@ -288,7 +288,7 @@ def _published_estimates(case: UseCase, options: RunOptions) -> list[Estimate]:
 
 
 @contextmanager
-def planning_store(uri: str) -> Iterator[str]:
+def _planning_store(uri: str) -> Iterator[str]:
     """A store to plan with, without writing: the store itself if it has detections, else a temporary one."""
     from tempfile import TemporaryDirectory
 
